@@ -17,7 +17,7 @@ from userlock.ndb.model import (
     fetch_under_user_write_lock as fetch_under_user_write_lock,
     models_without_policy as models_without_policy,
 )
-from userlock.ndb.transactional import (
+from userlock.ndb.transactions import (
     transactional as transactional,
 )
 from userlock.ndb.policies import (

@@ -30,7 +30,7 @@ from userlock.lock.record import Record
 from userlock.lock.store import LeaseStore
 from userlock.ndb import hooks, owners, stub, writes
 from userlock.ndb.commits import key_of
-from userlock.ndb.ledger import Ledger
+from userlock.ndb.provenance import Ledger
 from userlock.ndb.transactions import DatastoreParticipant
 from userlock.outbox import relay, worker
 from userlock.outbox.job import Job

@@ -22,7 +22,7 @@ from userlock.constraints import Unique, caseless, put_as_copy
 from userlock.constraints import claims as claim_rows
 from userlock.constraints.audit import Audit
 from userlock.constraints.claims import ClaimRow
-from userlock.ndb import capabilities, commits, plain_commits
+from userlock.ndb import capabilities, commits
 from userlock.stores import MemoryStore
 
 OWNERS = ("ann", "bob")
@@ -86,7 +86,7 @@ def client(server: userlock_emulator.Emulator, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(ndb._retry, "_DEFAULT_INITIAL_DELAY", 0.0001)
     monkeypatch.setattr(ndb._retry, "_DEFAULT_MAXIMUM_DELAY", 0.0001)
     monkeypatch.setattr(commits, "RESEND_DELAYS", (0.0,) * 3)
-    monkeypatch.setattr(plain_commits, "_CLAIM_PAUSES", (0.0,) * 5)
+    monkeypatch.setattr(commits, "_CLAIM_PAUSES", (0.0,) * 5)
     client = ndb.Client()
     with client.context():
         capabilities.honours_base_version(client)

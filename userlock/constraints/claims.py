@@ -194,10 +194,7 @@ def claims_of_attempt() -> dict[Any, tuple[Any, ...]]:
     if not in_transaction():
         return {}
     tickets = current_attempt().tickets
-    return {
-        each.entity_key if is_complete(each.entity_key) else each.number: each.claimed
-        for each in tickets
-    }
+    return {each.key if is_complete(each.key) else each.number: each.claimed for each in tickets}
 
 
 # --- commits ------------------------------------------------------------------------------------
@@ -210,7 +207,7 @@ def new_nonce() -> int:
 
 def expected_keys(pairs: Iterable[Pair]) -> Iterator[Any]:
     """Give the (raw) keys that `settle` needs, as far as they are known before the look-up."""
-    for _, mutation, write in pairs:
+    for _, mutation, write, _ in pairs:
         if write.rows is not None:
             yield key_of(mutation)
             yield from write.rows.known
@@ -221,7 +218,7 @@ def look_further(request: Any, pairs: Sequence[Pair], looked: Looked) -> Steps:
     """Look the keys up that only the first look-up tells: other rows, and holders of rows."""
     seen = looked.found.keys() | looked.missing.keys()
     keys: list[Any] = []
-    for _, mutation, write in pairs:
+    for _, mutation, write, _ in pairs:
         keys += listed_by(looked, name_of(key_of(mutation))).values()
         for claim in write.rows.wanted:
             holder = _holder_of(looked, name_of(claim.key))

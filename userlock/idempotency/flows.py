@@ -46,7 +46,7 @@ from userlock.lock.lease import check_lock_id
 from userlock.lock.service import LockService, check_service
 from userlock.ndb.client import ClientOfProcess
 from userlock.ndb.owners import in_namespace, micros_now
-from userlock.ndb.transactional import runs_later
+from userlock.ndb.transactions import runs_later
 from userlock.numbers import check_number, check_seconds
 
 if TYPE_CHECKING:

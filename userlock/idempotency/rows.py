@@ -22,8 +22,8 @@ from userlock.errors import IdempotencyKeyRefused, IdempotencyKeyReused, NotStor
 from userlock.json_values import check, written
 from userlock.lock.lease import check_lock_id
 from userlock.ndb import owners
+from userlock.ndb.direct import Field, PackedModel
 from userlock.ndb.model import WriteIdProperty
-from userlock.ndb.packed import Field, PackedModel
 from userlock.ndb.policies import WritePolicy
 
 #: An entity has at most 1 MiB. The rest is room for the other properties.

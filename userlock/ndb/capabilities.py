@@ -1,9 +1,7 @@
 """Capabilities of the connected Datastore: whether it refuses stale writes.
 
-Datastore itself reports versions and honours `base_version`. A server that does
-not is refused, with an error that says so: without them nothing could keep a
-stale write from landing. The answer comes from one entity, under a random name,
-which is removed again. `userlock doctor --datastore` shows all capabilities.
+Datastore itself reports versions and honours `base_version`. A server that does not is refused:
+nothing could keep a stale write from landing. `userlock doctor --datastore` shows them all.
 """
 
 from __future__ import annotations
@@ -22,15 +20,10 @@ from google.cloud.datastore_v1.types import query as query_types
 from userlock.datastore_rpc import Endpoint, Entity, Mutation, Query
 from userlock.waits import run
 
-_GOOGLE = "googleapis.com"
-
 KIND = "UserlockProbe"
 
 #: Names of capabilities.
-REACHABLE = "reachable"
-VERSIONS = "versions"
-BASE_VERSION = "base_version"
-INSERTS = "inserts"
+REACHABLE, VERSIONS, BASE_VERSION, INSERTS = "reachable", "versions", "base_version", "inserts"
 
 _TIMEOUT_SECONDS = 5.0
 
@@ -54,38 +47,29 @@ class _Probe:
         self._key = self._endpoint.key(KIND, secrets.token_hex(16))
 
     def commit(self, operation: str, number: int = 0, base_version: int | None = None) -> Any:
-        """Apply one mutation; return its result."""
         changed = self._key
         if operation != "delete":
             changed = Entity(key=self._key)
             changed.properties["n"].integer_value = number
             changed.properties["n"].exclude_from_indexes = True
-        mutation = Mutation(**{operation: changed})
-        if base_version is not None:
-            mutation.base_version = base_version
-        return self._call(self._endpoint.commit, mutation)
+        return self._call(
+            self._endpoint.commit, Mutation(base_version=base_version, **{operation: changed})
+        )
 
-    def look_up(self) -> tuple[int, int] | None:
-        """Return the stored value and its version; None when it is missing."""
-        found = self._call(self._endpoint.lookup, [self._key]).found
-        if not found:
-            return None
-        return found[0].entity.properties["n"].integer_value, found[0].version
+    def look_up(self) -> tuple[int, int]:
+        """Return the stored value and its version; zeros when it is missing."""
+        for each in self._call(self._endpoint.lookup, [self._key]).found:
+            return each.entity.properties["n"].integer_value, each.version
+        return 0, 0
 
     def query(self) -> int:
-        """Return the version that a query reports."""
-        query = Query()
-        query.kind.add(name=KIND)
-        own = query.filter.property_filter
-        own.property.name = "__key__"
-        own.op = _EQUAL
-        own.value.key_value.CopyFrom(self._key)
+        own = {"property": {"name": "__key__"}, "op": _EQUAL, "value": {"key_value": self._key}}
+        query = Query(kind=[{"name": KIND}], filter={"property_filter": own})
         results = self._call(self._endpoint.run_query, query).entity_results
         return results[0].version if results else 0
 
     @staticmethod
     def _call(rpc: Callable[[Any, float], Coroutine[Any, Any, Any]], argument: Any) -> Any:
-        """Return an RPC's answer. Raises GoogleAPICallError."""
         try:
             return run(rpc, argument, _TIMEOUT_SECONDS)
         except grpc.RpcError as error:
@@ -102,57 +86,45 @@ def probe(client: Any) -> list[Capability]:
     found: list[Capability] = []
     try:
         try:
-            found.extend(_capabilities(trial))
+            found.extend(_capabilities(trial))  # as far as Datastore answers
         finally:
             trial.commit("delete")
     except (GoogleAPICallError, GoogleAuthError) as error:
-        reason = getattr(error, "message", None) or error
-        found.append(
-            Capability(REACHABLE, False, f"it does not answer as Datastore does: {reason}")
-        )
+        says = f"it does not answer as Datastore does: {getattr(error, 'message', None) or error}"
+        found.append(Capability(REACHABLE, False, says))
     return found
 
 
 def _capabilities(trial: _Probe) -> Iterator[Capability]:
-    """Return them one by one, as far as Datastore answers."""
-    first = trial.commit("insert", 1)
+    committed = trial.commit("insert", 1).version
     yield Capability(REACHABLE, True, "it answers")
-    versions = _versions(trial, first.version)
-    yield versions
-    yield _inserts(trial)
-    if versions.works:
+    _, looked_up = trial.look_up()
+    reported = {"commits": committed, "look-ups": looked_up, "queries": trial.query()}
+    silent = [name for name, version in reported.items() if version <= 0]
+    versions = not silent and len(set(reported.values())) == 1
+    says = f"commits, look-ups and queries do not agree on a version: {reported}"
+    if silent:
+        says = f"{' and '.join(silent)} report no version of an entity"
+    elif versions:
+        says = "commits, look-ups and queries report the version of an entity"
+    yield Capability(VERSIONS, versions, says)
+    try:
+        trial.commit("insert", 2)
+        yield Capability(INSERTS, False, "an insert has overwritten an existing entity")
+    except GoogleAPICallError as error:
+        if error.grpc_status_code is not grpc.StatusCode.ALREADY_EXISTS:
+            raise
+        yield Capability(INSERTS, True, "an insert of an existing entity is refused")
+    if versions:
         yield _base_version(trial)
     else:
         yield Capability(BASE_VERSION, False, "it cannot be tried without versions")
 
 
-def _versions(trial: _Probe, committed: int) -> Capability:
-    """Compare those of commits, look-ups and queries."""
-    _, looked_up = trial.look_up() or (0, 0)
-    reported = {"commits": committed, "look-ups": looked_up, "queries": trial.query()}
-    silent = [name for name, version in reported.items() if version <= 0]
-    says = "commits, look-ups and queries report the version of an entity"
-    if silent:
-        says = f"{' and '.join(silent)} report no version of an entity"
-    elif len(set(reported.values())) > 1:
-        says = f"commits, look-ups and queries do not agree on a version: {reported}"
-    return Capability(VERSIONS, not silent and len(set(reported.values())) == 1, says)
-
-
-def _inserts(trial: _Probe) -> Capability:
-    try:
-        trial.commit("insert", 2)
-    except GoogleAPICallError as error:
-        if error.grpc_status_code is not grpc.StatusCode.ALREADY_EXISTS:
-            raise
-        return Capability(INSERTS, True, "an insert of an existing entity is refused")
-    return Capability(INSERTS, False, "an insert has overwritten an existing entity")
-
-
 def _base_version(trial: _Probe) -> Capability:
     """Try writes that build on the stored version, and on an outdated one."""
     wrong = []
-    _, version = trial.look_up() or (0, 0)
+    _, version = trial.look_up()
     changed = trial.commit("upsert", 3, version)
     if changed.conflict_detected:
         wrong.append("a put that built on the stored version was refused")
@@ -160,8 +132,7 @@ def _base_version(trial: _Probe) -> Capability:
         wrong.append("a put did not make the version grow")
     for operation, what in (("upsert", "a put"), ("delete", "a delete")):
         refused = trial.commit(operation, 4, version)
-        stored = trial.look_up()
-        if not refused.conflict_detected or stored is None or stored[0] != 3:
+        if not refused.conflict_detected or trial.look_up()[0] != 3:
             wrong.append(f"{what} that built on an outdated version was carried out")
             break
     if not wrong and trial.commit("delete", base_version=changed.version).conflict_detected:
@@ -175,12 +146,12 @@ _honoured: dict[tuple[str, str, str | None], bool] = {}
 
 
 def honours_base_version(client: Any) -> bool | None:
-    """Return whether the server of an `ndb.Client` honours `base_version`; None without an answer.
+    """Return whether a client's server honours `base_version`; None without an answer.
 
     Google's own is not asked. Any other one is asked once per process.
     """
     host = str(getattr(client, "host", ""))
-    if host.endswith(_GOOGLE):
+    if host.endswith("googleapis.com"):
         return True
     place = host, client.project, getattr(client, "database", None)
     if place not in _honoured:
@@ -191,21 +162,18 @@ def honours_base_version(client: Any) -> bool | None:
     return _honoured[place]
 
 
-def why_not_fenced(client: Any, honoured: bool | None) -> tuple[str, str]:
-    """Return a reason and a remedy for a server that does not honour `base_version`."""
-    host = getattr(client, "host", "an unknown host")
+def why_not_fenced(client: Any, honoured: bool | None) -> dict[str, str]:
+    """Return the reason and the remedy for a server that does not honour `base_version`."""
+    server = f"the Datastore at {getattr(client, 'host', 'an unknown host')}"
     if honoured is None:
-        return (
-            f"the Datastore at {host} did not answer when it was asked whether it would refuse a "
-            f"stale write",
-            "run the request again when it does",
-        )
-    return (
-        f"the Datastore at {host} takes no notice of base_version, so it would let a stale write "
+        reason = f"{server} did not answer when it was asked whether it would refuse a stale write"
+        return {"reason": reason, "remedy": "run the request again when it does"}
+    return {
+        "reason": f"{server} takes no notice of base_version, so it would let a stale write "
         f"overwrite another one",
-        "use Google's Datastore or userlock-emulator; where losing an update does not matter, "
-        "userlock.configure(fencing=False)",
-    )
+        "remedy": "use Google's Datastore or userlock-emulator; where losing an update does not "
+        "matter, userlock.configure(fencing=False)",
+    }
 
 
 def installed_release(package: str = "google-cloud-ndb") -> str:

@@ -1,8 +1,4 @@
-"""Checks of puts and deletes: the stamp of the read against the locks that are held now.
-
-First the checks under the user's lock, then those of the other write policies.
-At the end: the answers that the caches may give.
-"""
+"""Checks of puts and deletes: the stamp of the read against the locks that are held now."""
 
 from __future__ import annotations
 
@@ -10,58 +6,26 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from userlock.errors import (
-    AbstractModelWritten,
-    BatchOnlyModelWritten,
-    CreatedWithoutLock,
-    DeletedWithoutLock,
-    ImmutableEntityRewritten,
-    LeaseRanOut,
-    LeaseWasLost,
-    LockIdChanged,
-    LockIdError,
-    LockIdMissing,
-    NotInTransaction,
-    PartialEntityPut,
-    PutAfterRelease,
-    PutWithoutLock,
-    ReadOnlyModelWritten,
-    ReadUnderEarlierTenure,
-    ReadWithoutLock,
-    StaleObjectPut,
-    StructuredModelWritten,
-    WriteViolation,
-    WrongTransaction,
-)
+from userlock import errors
 from userlock.ids import quoted, show_request
 from userlock.lock.held_lock import HeldLock, held_seconds_of, lease_seconds_of
 from userlock.lock.lease import Priority
 from userlock.lock.scope import current_scope
-from userlock.ndb.context import (
-    current_attempt,
-    current_transaction,
-    in_transaction,
-    request_notes,
-)
+from userlock.ndb.context import current_attempt, current_transaction, in_transaction, request_notes
 from userlock.ndb.lock_ids import lock_id_for_put, lock_id_of_key
 from userlock.ndb.patches import is_complete
 from userlock.ndb.policies import WritePolicy
-from userlock.ndb.provenance import (
-    OVERTAKEN,
-    PARTIAL,
-    Stamp,
-    stamp_of,
-)
+from userlock.ndb.provenance import OVERTAKEN, PARTIAL, Stamp, stamp_of
 
 #: The class of a violation, and the details of this case.
-Finding = tuple[type[WriteViolation], str]
+Finding = tuple[type[errors.WriteViolation], str]
 
 
 def check_put(write: Any) -> tuple[str | None, tuple[HeldLock, ...]]:
-    """Check a `writes.Put` before it begins. Returns its lock, and the tenures that it runs under.
+    """Check a `writes.Put` before it begins. Returns its lock, and the tenures that it runs under:
+    of that lock, and of the entity's lock at its read, if that was another one.
 
-    Those are of that lock, and of the entity's lock at its read, if that was another one. No lock
-    while Datastore is still to allocate the id that names it: nobody else can know that id.
+    No lock while Datastore is still to allocate the id that names it: nobody else can know it.
     """
     entity, stamp, held = write.entity, write.stamp, write.held
     if entity._userlock_rule is None:
@@ -71,10 +35,10 @@ def check_put(write: Any) -> tuple[str | None, tuple[HeldLock, ...]]:
         return None, ()
     try:
         lock_id = lock_id_for_put(entity)
-    except LockIdError as error:
+    except errors.LockIdError as error:
         if write.enforced and not (stamp and stamp.version == PARTIAL):  # `check_whole` reports it
             # The cause is an error of the application's rule.
-            write.report(LockIdMissing, error.reason, cause=error.__cause__)
+            write.report(errors.LockIdMissing, error.reason, cause=error.__cause__)
         return None, ()
     if lock_id is None:
         return None, ()
@@ -106,19 +70,19 @@ def _finding(
             key = entity._userlock_key
             if in_transaction() and is_complete(key) and request_notes().ledger.was_allocated(key):
                 return None  # this attempt or an earlier one got its id: nobody else knows it
-            return CreatedWithoutLock, _others(held)
+            return errors.CreatedWithoutLock, _others(held)
         return _ran_out(tenure) or _outdated(entity, None, tenure)
     read_under = stamp.held.get(lock_id)
     if tenure is None:
         if read_under is None:
-            return PutWithoutLock, _others(held)
+            return errors.PutWithoutLock, _others(held)
         if read_under.held:
-            return PutWithoutLock, "its lock is held elsewhere, by another thread or scope"
-        return PutAfterRelease, _others(held)
+            return errors.PutWithoutLock, "its lock is held elsewhere, by another thread or scope"
+        return errors.PutAfterRelease, _others(held)
     if read_under is None:
-        return ReadWithoutLock, ""
+        return errors.ReadWithoutLock, ""
     if read_under is not tenure:
-        return ReadUnderEarlierTenure, ""
+        return errors.ReadUnderEarlierTenure, ""
     if tenure.lost or not tenure.expires_in:
         return _ran_out(tenure)
     return _outdated(entity, stamp, tenure)
@@ -146,7 +110,7 @@ def _finding_of_move(
         tenure = held.get(each)
         if tenure is None or stamp.held.get(each) is not tenure:
             when = "it is put" if tenure is None else "it was read"
-            return LockIdChanged, (
+            return errors.LockIdChanged, (
                 f"its lock was {quoted(before)} when it was read and is {quoted(lock_id)} now; "
                 f"{quoted(each)} was not held when {when}"
             )
@@ -158,10 +122,10 @@ def _finding_of_move(
 
 def _ran_out(tenure: HeldLock) -> Finding | None:
     if tenure.lost:
-        return LeaseWasLost, tenure.lost
+        return errors.LeaseWasLost, tenure.lost
     if tenure.expires_in > 0:
         return None
-    return LeaseRanOut, (
+    return errors.LeaseRanOut, (
         f"a lease of {lease_seconds_of(tenure):g} s, taken {held_seconds_of(tenure):.3g} s ago"
     )
 
@@ -186,7 +150,8 @@ def _outdated(entity: Any, stamp: Stamp | None, tenure: HeldLock | None) -> Find
             put = notes.ledger.later_put(stamp)
     if put is None or (tenure is not None and put.held.get(tenure.lock_id) is not tenure):
         return None
-    return StaleObjectPut, f"the newer object was put at {put.at or 'a place not captured'}"
+    place = put.place or "a place not captured"
+    return errors.StaleObjectPut, f"the newer object was put at {place}"
 
 
 def check_whole(write: Any) -> None:
@@ -199,7 +164,8 @@ def check_whole(write: Any) -> None:
     if policy is WritePolicy.USER_LOCK:
         with contextlib.suppress(Exception):  # the projection may lack it
             lock_id = lock_id_for_put(entity)
-    write.report(PartialEntityPut, f"it has only {', '.join(entity.to_dict())}", lock_id=lock_id)
+    detail = f"it has only {', '.join(entity.to_dict())}"
+    write.report(errors.PartialEntityPut, detail, lock_id=lock_id)
 
 
 def check_delete(
@@ -207,8 +173,7 @@ def check_delete(
 ) -> tuple[str | None, tuple[HeldLock, ...]]:
     """Check a `writes.Delete`. Returns the lock of the entity, and the tenure that it runs under.
 
-    If neither the key tells the lock, nor the stamp of the version that the request has `seen`
-    last, any lock is enough.
+    If neither the key tells the lock, nor the version `seen` last, any lock is enough.
     """
     if cls._write_policy is WritePolicy.USER_LOCK:
         lock_id, tenure, finding = _finding_of_delete(cls, ndb_key, seen, write.held)
@@ -222,31 +187,29 @@ def check_delete(
 def _finding_of_delete(
     cls: Any, ndb_key: Any, stamp: Stamp | None, held: Mapping[str, HeldLock]
 ) -> tuple[str | None, HeldLock | None, Finding | None]:
-    """Return the lock of a deleted entity, its tenure, and the violation."""
     try:
         lock_id = lock_id_of_key(cls, ndb_key)
-    except LockIdError as error:
-        return None, None, (LockIdMissing, error.reason)
+    except errors.LockIdError as error:
+        return None, None, (errors.LockIdMissing, error.reason)
     if lock_id is None and stamp is not None:
         still_held = any(held.get(each) is tenure for each, tenure in stamp.held.items())
         lock_id = _as_lock_id(stamp.lock_id) if still_held else None
     tenure = next(iter(held.values()), None) if lock_id is None else held.get(lock_id)
     if tenure is None:
-        return lock_id, None, (DeletedWithoutLock, _others(held))
+        return lock_id, None, (errors.DeletedWithoutLock, _others(held))
     return lock_id, tenure, _ran_out(tenure)
 
 
 # --- the other write policies ---------------------------------------------------------------
 
-_NEVER_ALLOWED: Mapping[WritePolicy, type[WriteViolation]] = {
-    WritePolicy.NEVER_WRITTEN: ReadOnlyModelWritten,
-    WritePolicy.ABSTRACT: AbstractModelWritten,
-    WritePolicy.STRUCTURED_ONLY: StructuredModelWritten,
+_NEVER_ALLOWED: Mapping[WritePolicy, type[errors.WriteViolation]] = {
+    WritePolicy.NEVER_WRITTEN: errors.ReadOnlyModelWritten,
+    WritePolicy.ABSTRACT: errors.AbstractModelWritten,
+    WritePolicy.STRUCTURED_ONLY: errors.StructuredModelWritten,
 }
 
 
 def _finding_of_policy(entity: Any, stamp: Stamp | None) -> Finding | None:
-    """Return the violation of a put under another policy than the user's lock."""
     policy, transaction = type(entity)._write_policy, current_transaction()
     in_one = policy == WritePolicy.IN_TRANSACTION
     # Nobody else can know the id that Datastore is about to allocate.
@@ -258,17 +221,16 @@ def _finding_of_policy(entity: Any, stamp: Stamp | None) -> Finding | None:
         return found
     if in_one and stamp is not None and stamp.transaction != transaction:
         where = "outside of any" if stamp.transaction is None else "in another one"
-        return WrongTransaction, f"it was read, or last put, {where}"
+        return errors.WrongTransaction, f"it was read, or last put, {where}"
     written = stamp is not None or put_in_running_transaction(entity)
     if policy == WritePolicy.WRITE_ONCE and written:
-        return ImmutableEntityRewritten, ""
+        return errors.ImmutableEntityRewritten, ""
     return None if transaction is None else _outdated(entity, stamp, None)
 
 
 def _finding_of_any_write(policy: WritePolicy) -> Finding | None:
-    """Return the violation of a put or delete."""
     if policy == WritePolicy.IN_TRANSACTION:
-        return None if in_transaction() else (NotInTransaction, "")
+        return None if in_transaction() else (errors.NotInTransaction, "")
     if policy == WritePolicy.BATCH_ONLY:
         return _not_from_batch()
     violation = _NEVER_ALLOWED.get(policy)
@@ -278,26 +240,24 @@ def _finding_of_any_write(policy: WritePolicy) -> Finding | None:
 def _not_from_batch() -> Finding | None:
     scope = current_scope()
     if scope is None:
-        return BatchOnlyModelWritten, "there is no scope here"
+        return errors.BatchOnlyModelWritten, "there is no scope here"
     if scope.batch_work:
         return None
     name = show_request(scope.request) or "this scope"
     if scope.priority is Priority.BATCH:
-        return BatchOnlyModelWritten, (
+        return errors.BatchOnlyModelWritten, (
             f"{name} is batch by a header that anybody can send: name its path in batch_prefixes, "
             f"or the header in trusted_headers if nobody but the queue can send it"
         )
-    return BatchOnlyModelWritten, f"{name} is interactive"
+    return errors.BatchOnlyModelWritten, f"{name} is interactive"
 
 
 # --- caches ---------------------------------------------------------------------------------
 
 
 def cached_is_good(entity: Any) -> bool:
-    """Return whether the context cache may answer with an entity.
-
-    Under a lock, only an entity that was read or put under the same tenure is fresh.
-    """
+    """Return whether the context cache may answer with an entity: under a lock, with one that was
+    read or put under the same tenure."""
     stamp, ledger = stamp_of(entity), request_notes().ledger
     if stamp is not None and (stamp.version == OVERTAKEN or ledger.is_outdated(stamp)):
         return False
@@ -312,7 +272,10 @@ def cached_is_good(entity: Any) -> bool:
         return False  # its put reports the missing lock id; a read is simply made afresh
     if lock_id is None or lock_id not in scope.held:
         # It may have been given to an owner whose lock is held, unless its key names the owner.
-        return entity._userlock_rule.by_key or _was_read_under(stamp, scope.held)
+        return entity._userlock_rule.by_key or (
+            stamp is not None
+            and all(stamp.held.get(each) is tenure for each, tenure in scope.held.items())
+        )
     if put_in_running_transaction(entity):
         return True  # the transaction cannot read its own write back
     return (
@@ -322,12 +285,6 @@ def cached_is_good(entity: Any) -> bool:
         and stamp.transaction in (None, current_transaction())
         # A newer object may have been put past the cache.
         and _outdated(entity, stamp, scope.held[lock_id]) is None
-    )
-
-
-def _was_read_under(stamp: Stamp | None, held: Mapping[str, HeldLock]) -> bool:
-    return stamp is not None and all(
-        stamp.held.get(lock_id) is tenure for lock_id, tenure in held.items()
     )
 
 
@@ -350,10 +307,8 @@ def _is_of_running_transaction(entity: Any) -> bool:
 
 
 def cached_miss_is_good(cls: Any, ndb_key: Any) -> bool:
-    """Return whether the context cache may answer that there is no such entity.
-
-    Under its lock a missing entity is looked up again: it may exist by now.
-    """
+    """Return whether the context cache may answer that there is no such entity: not under its lock,
+    as it may exist by now."""
     scope = current_scope()
     if scope is None or not scope.held or cls._write_policy is not WritePolicy.USER_LOCK:
         return True

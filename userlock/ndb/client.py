@@ -45,7 +45,6 @@ class ClientOfProcess:
         return id(self._client)
 
     def get(self) -> Any:
-        """Return the client; None if there is none."""
         if not callable(self._client):
             return self._client
         made_in, client = self._made
@@ -61,24 +60,18 @@ class ClientOfProcess:
 
     @contextlib.contextmanager
     def context(self, user: str, *, own: bool = False) -> Iterator[None]:
-        """Open an ndb context for a `user` (in words), where none of its database is open.
-
-        `own`: in any case, if there is a client. It has the namespace of the one that is open.
-        """
+        """Open an ndb context for a `user` (in words), where none of its database is open; with
+        `own` in any case, if there is a client, in the namespace of the one that is open."""
         current, client = get_context(False), self.get()
         adopts = current is not None and not self.is_elsewhere()
         if adopts and not (own and client is not None):
             yield
             return
-        if client is None:
-            raise ConfigurationError(
-                f"{user} used outside of an ndb context. To fix it: give it client=ndb.Client"
-            )
         if not hasattr(client, "context"):
-            raise ConfigurationError(
-                f"{user} a {type(client).__name__}, which is no ndb.Client. To fix it: give it "
-                f"client=ndb.Client"
-            )
+            what = f"a {type(client).__name__}, which is no ndb.Client"
+            if client is None:
+                what = "used outside of an ndb context"
+            raise ConfigurationError(f"{user} {what}. To fix it: give it client=ndb.Client")
         # A tenant's stays the tenant's.
         options = {"namespace": current.get_namespace()} if adopts and current else {}
         with own_context(client, **options):

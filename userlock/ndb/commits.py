@@ -1,11 +1,8 @@
 """A CommitRequest becomes a plan, and the answers become outcomes. Knows nothing of ndb.
 
-A plan is a generator. It yields the `Call`s that are to be made at once (or a
-`Wait`), is sent the answers, and returns a `Result`. `plain_commits` and
-`transaction_commits` have the plans; this file has their parts.
-
-A commit whose reply is lost is sent again, and may meet its own write. A write
-id, a value that no other write has, recognises that:
+A plan is a generator. It yields the `Call`s that are to be made at once, or seconds to wait,
+is sent the answers, and returns a `Result`. A commit whose reply is lost is sent again, and
+may meet its own write. A write id, a value that no other write has, recognises that:
 
     first attempt    base_version 7 ──▶ v8      the reply is lost
     second attempt   base_version 7 ──▶ conflict: there is v8
@@ -14,8 +11,9 @@ id, a value that no other write has, recognises that:
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from google.api_core import exceptions as errors
@@ -30,8 +28,7 @@ DOUBTFUL = (
     errors.Cancelled,
 )
 
-#: The legacy mode of concurrency allows a transaction no more entity groups.
-MAX_GROUPS = 25
+MAX_GROUPS = 25  # the legacy mode of concurrency allows a transaction no more entity groups
 
 #: Before a transaction's commit is sent again, in seconds; with jitter.
 RESEND_DELAYS = (0.1, 0.4, 1.6)
@@ -39,10 +36,11 @@ RESEND_DELAYS = (0.1, 0.4, 1.6)
 _MAX_LOOKUP_KEYS = 1000
 _LOOKUP_ATTEMPTS = 3
 
-_CommitRequest: Any = datastore_types.CommitRequest
-_CommitResponse: Any = datastore_types.CommitResponse
-_LookupRequest: Any = datastore_types.LookupRequest
-_RollbackRequest: Any = datastore_types.RollbackRequest
+_MOST_CLAIMING = 100  # the mutations of one transaction with claims
+#: Before such a transaction is tried again, in seconds; with jitter.
+_CLAIM_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4)
+
+_messages: Any = datastore_types
 
 
 class Write(Protocol):
@@ -56,28 +54,18 @@ class Write(Protocol):
     doubtful: bool  # an earlier attempt of the write may have been applied
     stays: bool  # its entity is not deleted while a copy of its commit may be under way
     rows: Any  # the rows that change with it, for `further`; None if there are none
-    further: Any  # looks after them: a `further.Further`
+    further: Any  # looks after them: a `Further`
 
     @property
-    def guarded(self) -> bool:
-        """Return whether Datastore, or a lock that is still held, protects it."""
+    def guarded(self) -> bool: ...  # whether Datastore, or a lock that is still held, protects it
 
 
 class Call(NamedTuple):
-    """One RPC: its name in snake case, and the (raw) request.
-
-    `lands_once`: of a commit, whether Datastore refuses a second copy of it.
-    """
+    """One RPC: its name in snake case, and the (raw) request."""
 
     rpc: str
     request: Any
-    lands_once: bool = False
-
-
-class Wait(NamedTuple):
-    """A pause before the next call."""
-
-    seconds: float
+    lands_once: bool = False  # of a commit: Datastore refuses a second copy of it
 
 
 class Answer(NamedTuple):
@@ -87,21 +75,14 @@ class Answer(NamedTuple):
     error: Exception | None
 
 
-Steps = Generator["list[Call] | Wait", "list[Answer]", Any]
-
-
-# --- outcomes -------------------------------------------------------------------------------
+Steps = Generator["list[Call] | float", "list[Answer]", Any]
 
 
 class Landed(NamedTuple):
-    """The write is in Datastore, as this version.
-
-    `overtaken`: its reply was lost, and its version is not known, because the entity has been
-    changed since.
-    """
+    """The write is in Datastore."""
 
     version: int
-    overtaken: bool = False
+    overtaken: bool = False  # its reply was lost, and the entity has been changed since
 
 
 class Refused(NamedTuple):
@@ -124,10 +105,9 @@ class Unguarded(NamedTuple):
 
 
 class Taken(Protocol):
-    """A row is another entity's."""
+    """A row is another entity's. It makes the error of the write."""
 
-    def error(self, **facts: Any) -> Exception:
-        """Return the error of the write."""
+    def error(self, **facts: Any) -> Exception: ...
 
 
 Outcome = Landed | Refused | InDoubt | Unguarded | Taken
@@ -148,7 +128,6 @@ def may_have_landed(error: BaseException | None) -> bool:
 
 
 def note_unsent(error: Exception) -> None:
-    """Note with an error that the commit which ends with it was not sent."""
     error._userlock_unsent = True  # type: ignore[attr-defined]
 
 
@@ -157,62 +136,15 @@ def is_transient(error: BaseException | None) -> bool:
     return isinstance(error, (*DOUBTFUL[:3], errors.Aborted))
 
 
-# --- further mutations ----------------------------------------------------------------------
-
-
-class Pair(NamedTuple):
-    """A mutation, whose key is complete, and its write."""
-
-    position: int
-    mutation: Any
-    write: Write
-
-
-class Further(Protocol):
-    """Looks after the rows that change in the commit of their entity. Knows nothing of ndb.
-
-    An entry of a model's `_unique` names, as its `rows_of_model`, a module that knows the model
-    (`userlock.constraints.claims`). It gives each write its rows, and this.
-    """
-
-    def new_nonce(self) -> int:
-        """Return a number for the rows of one commit, by which it is recognised."""
-
-    def expected_keys(self, pairs: Iterable[Pair]) -> Iterable[Any]:
-        """Return the (raw) keys to look up first."""
-
-    def look_further(self, request: Any, pairs: Sequence[Pair], looked: Looked) -> Steps:
-        """Look the keys up that only the first look-up tells."""
-
-    def find_taken(self, pairs: Sequence[Pair], looked: Looked) -> Mapping[int, Any]:
-        """Return the outcomes of the mutations that must not be committed, by position."""
-
-    def changes(self, pairs: Sequence[Pair], looked: Looked, nonce: int) -> Iterable[Any]:
-        """Return the mutations of rows that belong to mutations of which none is refused."""
-
-    def has_row_of(self, looked: Looked, pair: Pair, nonce: int) -> bool:
-        """Return whether a commit with that nonce has given the mutation's entity a row."""
-
-
-# --- mutations ------------------------------------------------------------------------------
-
-
 def entity_of(mutation: Any) -> Any:
     """Return the entity in a (raw) mutation, or the key in a delete."""
     return getattr(mutation, mutation.WhichOneof("operation"))
 
 
 def key_of(mutation: Any) -> Any:
-    """Return the (raw) key of a (raw) mutation."""
     operation = mutation.WhichOneof("operation")
     found = getattr(mutation, operation)
     return found if operation == "delete" else found.key
-
-
-def kind_of(key: Any) -> str:
-    """Return the kind of a (raw) key; empty if it has no path."""
-    path = key.path
-    return path[-1].kind if path else ""
 
 
 def path_of(key: Any) -> tuple[Any, ...]:
@@ -227,13 +159,10 @@ def path_of(key: Any) -> tuple[Any, ...]:
 
 
 def deletes(mutation: Any) -> bool:
-    """Return whether a mutation is a delete."""
-    found: bool = mutation.HasField("delete")
-    return found
+    return bool(mutation.HasField("delete"))
 
 
 def is_complete(key: Any) -> bool:
-    """Return whether a (raw) key has an id or a name."""
     return bool(key.path) and key.path[-1].WhichOneof("id_type") is not None
 
 
@@ -242,32 +171,7 @@ Name = tuple[Any, ...]
 
 
 def name_of(key: Any) -> Name:
-    """Return the name of the entity with a (raw) key."""
     return key.partition_id.namespace_id, *path_of(key)
-
-
-def build_on(mutation: Any, write: Write) -> None:
-    """Write into a mutation the version that it builds on."""
-    if write.base_version:
-        mutation.base_version = write.base_version
-
-
-def turn_into_insert(mutation: Any) -> None:
-    """Turn an upsert into an insert."""
-    if mutation.HasField("upsert"):
-        copy = type(mutation.upsert)()
-        copy.CopyFrom(mutation.upsert)
-        mutation.insert.CopyFrom(copy)
-
-
-def put_write_id(mutation: Any, write: Write) -> None:
-    """Write the write id into the entity of a put."""
-    if write.write_id is not None and not deletes(mutation):
-        name, value = write.write_id
-        entity_of(mutation).properties[name].integer_value = value
-
-
-# --- look-ups -------------------------------------------------------------------------------
 
 
 class Looked(NamedTuple):
@@ -281,17 +185,15 @@ class Looked(NamedTuple):
 def look_up(
     request: Any, keys: Iterable[Any], transaction: bytes = b"", *, begin: bool = False
 ) -> Steps:
-    """Look entities up, in the project and database that a request is for. Returns `Looked`.
+    """Look entities up, in the database that a request is for. Returns `Looked`.
 
-    `begin`: in a new transaction, which the result names. Without an answer, it is rolled back,
-    and GoogleAPIError raised. A look-up in an aborted transaction is not repeated.
+    `begin`: in a new transaction, which is rolled back before an error (GoogleAPIError) is raised.
     """
     looked = Looked({}, {})
     left = list({name_of(key): key for key in keys}.values())
     attempts = 0
     while left:
-        lookup = _LookupRequest.pb(_LookupRequest())
-        lookup.project_id, lookup.database_id = request.project_id, request.database_id
+        lookup = _request_like(request, _messages.LookupRequest)
         lookup.keys.extend(left[:_MAX_LOOKUP_KEYS])
         if transaction:
             lookup.read_options.transaction = transaction
@@ -301,10 +203,10 @@ def look_up(
         if error is not None:
             attempts += 1
             if isinstance(error, DOUBTFUL) and attempts < _LOOKUP_ATTEMPTS:
-                yield Wait(RESEND_DELAYS[0])
+                yield RESEND_DELAYS[0]
                 continue
             if begin:
-                yield from roll_back(request, transaction)
+                yield from _roll_back(request, transaction)
             if isinstance(error, DOUBTFUL):
                 # Not transient: ndb would run a whole transaction again for it.
                 raise errors.RetryError(f"a look-up failed {attempts} times", cause=error)
@@ -318,67 +220,89 @@ def look_up(
     return looked._replace(transaction=transaction)
 
 
-def roll_back(request: Any, transaction: bytes) -> Steps:
+def _roll_back(request: Any, transaction: bytes) -> Steps:
     """End a transaction, if there is one: the locks of one that writes nothing stay a minute."""
     if transaction:
-        rollback = _RollbackRequest.pb(_RollbackRequest())
-        rollback.project_id, rollback.database_id = request.project_id, request.database_id
+        rollback = _request_like(request, _messages.RollbackRequest)
         rollback.transaction = transaction
         yield [Call("rollback", rollback)]
 
 
-class Resent(NamedTuple):
-    """The outcome of a transaction's commit that was sent again.
+def _request_like(request: Any, kind: Any) -> Any:
+    """Return a (raw) request of another kind, for the same database."""
+    made = kind.pb(kind())
+    made.project_id, made.database_id = request.project_id, request.database_id
+    return made
 
-    `over`: Datastore does not know the transaction any longer: it was applied, or given up.
-    Otherwise, without a response, the first request may still be on its way.
+
+class Pair(NamedTuple):
+    """A watched mutation, its position in the request, and the name of its key."""
+
+    position: int
+    mutation: Any
+    write: Write
+    name: Name
+
+
+class Further(Protocol):
+    """Looks after the rows that change in the commit of their entity. Knows nothing of ndb.
+
+    An entry of a model's `_unique` names, as its `rows_of_model`, a module that knows the model
+    (`userlock.constraints.claims`). It gives each write its rows, and this. The keys of the
+    mutations are complete. The nonce is a number in the rows of one commit.
     """
 
-    response: Any
-    over: bool
+    def new_nonce(self) -> int: ...
+    # The (raw) keys to look up first; then those that only this look-up tells:
+    def expected_keys(self, pairs: Iterable[Pair]) -> Iterable[Any]: ...
+    def look_further(self, request: Any, pairs: Sequence[Pair], looked: Looked) -> Steps: ...
+    # The outcomes of the mutations that must not be committed, by position:
+    def find_taken(self, pairs: Sequence[Pair], looked: Looked) -> Mapping[int, Any]: ...
+    # The mutations of rows, if none of those is refused:
+    def changes(self, pairs: Sequence[Pair], looked: Looked, nonce: int) -> Iterable[Any]: ...
+    # Whether a commit with that nonce has given the mutation's entity a row:
+    def has_row_of(self, looked: Looked, pair: Pair, nonce: int) -> bool: ...
 
 
-def send_again(commit: Call, writes: Iterable[Write] = ()) -> Steps:
-    """Commit a transaction again: Datastore commits it at most once. Returns `Resent`.
-
-    It is not sent again if one of these writes is no longer guarded.
-    """
-    for delay in RESEND_DELAYS:
-        yield Wait(delay * random.uniform(0.5, 1))
-        if not all(write.guarded for write in writes):
-            break
-        ((response, error),) = yield [commit]
-        if error is None:
-            return Resent(response, over=False)
-        if not may_have_landed(error):
-            return Resent(None, over=True)
-    return Resent(None, over=False)
+def build_on(mutation: Any, write: Write) -> None:
+    if write.base_version:
+        mutation.base_version = write.base_version
 
 
-def has_write_id(write: Write | None, entity: Any) -> bool:
-    """Return whether this write has stored a (raw) entity."""
+def _turn_into_insert(mutation: Any) -> None:
+    if mutation.HasField("upsert"):
+        copy = type(mutation.upsert)()
+        copy.CopyFrom(mutation.upsert)
+        mutation.insert.CopyFrom(copy)
+
+
+def _put_write_id(mutation: Any, name: str, value: int) -> None:
+    if not deletes(mutation):
+        entity_of(mutation).properties[name].integer_value = value
+
+
+def _has_write_id(write: Write | None, entity: Any) -> bool:
     if write is None or write.write_id is None:
         return False
     name, value = write.write_id
     return name in entity.properties and entity.properties[name].integer_value == value
 
 
-def is_same(entity: Any, other: Any) -> bool:
-    """Return whether two (raw) entities have the same properties."""
+def _is_same(entity: Any, other: Any) -> bool:
     mine, others = entity.properties, other.properties
     return len(mine) == len(others) and all(
         name in others and mine[name] == others[name] for name in mine
     )
 
 
-def version_if_same(result: Any, mutation: Any) -> int:
+def _version_if_same(result: Any, mutation: Any) -> int:
     """Return the version of a stored entity, 0 if it has changed since this put."""
-    return int(result.version) if is_same(result.entity, entity_of(mutation)) else 0
+    return int(result.version) if _is_same(result.entity, entity_of(mutation)) else 0
 
 
 def put_together(answers: Sequence[Any], results: Mapping[int, Any], count: int) -> Any:
     """Return one answer for so many mutations; blank for those without a result."""
-    response = _CommitResponse.pb(_CommitResponse())
+    response = _messages.CommitResponse.pb(_messages.CommitResponse())
     for answer in answers:
         response.index_updates += answer.index_updates
         if answer.HasField("commit_time"):
@@ -388,3 +312,475 @@ def put_together(answers: Sequence[Any], results: Mapping[int, Any], count: int)
         if index in results:
             response.mutation_results[index].CopyFrom(results[index])
     return response
+
+
+# --- transactions ---------------------------------------------------------------------------
+
+
+class TransactionCommit:
+    """The commit of a transaction: all or nothing, and at most once.
+
+    Entities that were read before the transaction are looked up in it, so that a change is
+    reported as a stale write and not as contention. So are the claims that it changes (`Further`),
+    whose rows it writes as well. After a lost reply the same commit is sent again. If Datastore
+    does not know the transaction any longer, the stored entities tell whether it was applied:
+
+        commit ──▶ applied          the reply is lost
+        commit again, the same transaction: Datastore commits it at most once
+                   ──▶ done                   it had not arrived; now it has
+                   ──▶ no longer valid        it is over: applied, or given up
+        look-up    the write id of one of its writes, or an entity under an id that
+                   was allocated for it, is there: it was applied
+                   an entity that it was to change is unchanged: it was not applied
+                   neither: it remains in doubt, and the caller gets that error
+
+    Args:
+        request: a (raw) CommitRequest of the plan's own, without tickets. Without a transaction,
+            the first look-up begins one, and each mutation may be refused by itself.
+        writes: the watched write of each mutation; None for a mutation of another kind.
+        skipped: the mutations that are not sent.
+        nonce: that of an earlier attempt, if any, by which the rows of claims recognise it.
+    """
+
+    def __init__(
+        self,
+        request: Any,
+        writes: Sequence[Write | None],
+        skipped: Collection[int] = (),
+        nonce: int = 0,
+    ) -> None:
+        self._request, self._writes, self._nonce = request, writes, nonce
+        self._separately = not request.transaction
+        self._outcomes: dict[int, Outcome] = {}
+        self._sent = list(range(len(writes)))
+        self._found_out = False  # whether look-ups, not an answer, have told that it was applied
+        self._arrange(skipped)
+
+    def _arrange(self, skipped: Collection[int]) -> None:
+        """Take the mutations out that are not sent, and arrange the others."""
+        for index in reversed(range(len(self._sent))) if skipped else ():
+            if self._sent[index] in skipped:
+                del self._request.mutations[index], self._sent[index]
+        self._watched: list[Pair] = []
+        #: The first mutation of each entity, which builds on the stored entity, and the last one.
+        self._firsts: dict[Name, Pair] = {}
+        self._lasts: dict[Name, Pair] = {}
+        for position, mutation in zip(self._sent, self._request.mutations, strict=True):
+            write = self._writes[position]
+            if write is None:
+                continue
+            key = key_of(mutation)
+            pair = Pair(position, mutation, write, name_of(key))
+            self._watched.append(pair)
+            if is_complete(key):
+                self._firsts.setdefault(pair.name, pair)
+                self._lasts[pair.name] = pair
+        #: The last mutations that change claims. Those before them count for nothing.
+        self._claiming = [each for each in self._lasts.values() if each.write.rows is not None]
+        self._further: Further | None = None
+        if self._claiming:
+            self._further = self._claiming[0].write.further
+            self._nonce = self._nonce or self._further.new_nonce()
+
+    def steps(self) -> Steps:
+        """Check the earlier reads, commit, and find out the outcome. Returns a `Result`."""
+        del self._request.mutations[len(self._sent) :]  # the rows of an earlier attempt
+        looked: Looked = yield from self._examine()
+        response, error = None, None
+        if self._separately and any(each.write.doubtful for each in self._watched):
+            response = self._applied(looked)
+        while response is None and (refused := self._find_refused(looked)):
+            self._outcomes |= refused
+            if self._separately:
+                self._arrange(refused)
+            if not (self._separately and self._watched):
+                return Result(None, self._outcomes, {}, None)
+        if response is None:
+            commit = Call("commit", self._commit(looked), self._lands_once())
+            ((response, error),) = yield [commit]
+            if error is not None and may_have_landed(error):
+                response, in_doubt = yield from self._resend(commit)
+                if in_doubt and self._watched:
+                    self._outcomes[self._watched[0].position] = InDoubt(error)
+                    return Result(None, self._outcomes, {}, error)
+        if response is None:
+            existing = None
+            if isinstance(error, errors.AlreadyExists):
+                existing = yield from self._find_existing()
+            if existing is None:
+                return Result(None, self._outcomes, {}, error)
+            return Result(None, self._outcomes | {existing: Refused(0)}, {}, None)
+        results = dict(zip(self._sent, response.mutation_results, strict=False))
+        for each in self._watched:
+            if each.position in results:
+                version = int(results[each.position].version)
+                self._outcomes[each.position] = Landed(version, self._found_out and not version)
+        response = put_together([response], results, len(self._writes))
+        return Result(response, self._outcomes, {}, None)
+
+    def _commit(self, looked: Looked) -> Any:
+        for each in self._watched:
+            if each.write.write_id is not None:
+                _put_write_id(each.mutation, *each.write.write_id)
+            if each.write.must_be_new and self._firsts.get(each.name) is each:
+                _turn_into_insert(each.mutation)
+        if self._further is not None:
+            changes = self._further.changes(self._claiming, looked, self._nonce)
+            self._request.mutations.extend(changes)
+        return self._request
+
+    def _lands_once(self) -> bool:
+        """Return whether a second copy is refused: it inserts what is still there by then."""
+        return any(
+            each.write.must_be_new
+            and each.write.stays
+            and each.write.write_id is not None
+            and self._lasts[each.name] is each
+            for each in self._firsts.values()
+        )
+
+    def _examine(self) -> Steps:
+        """Look up, in the transaction, what decides about it."""
+        request = self._request
+        keys = [key_of(each.mutation) for each in self._watched if each.write.base_version]
+        if self._further is not None:
+            keys += self._further.expected_keys(self._claiming)
+        elif not keys:
+            return Looked({}, {})
+        looked: Looked = yield from look_up(
+            request, keys, request.transaction, begin=self._separately
+        )
+        request.transaction = looked.transaction
+        if self._further is not None:
+            yield from self._further.look_further(request, self._claiming, looked)
+        return looked
+
+    def _find_refused(self, looked: Looked) -> dict[int, Outcome]:
+        """Find mutations that are refused: their reads are outdated, or others have their values.
+        One of them, unless each may be refused by itself."""
+        refused: dict[int, Outcome] = {}
+        for each in self._watched:
+            if each.write.base_version or self._separately:
+                outcome = self._refusal_of(each, looked)
+                if outcome is not None:
+                    refused[each.position] = outcome
+        if self._further is not None and not refused:
+            refused |= self._further.find_taken(self._claiming, looked)
+        return refused if self._separately else dict([*refused.items()][:1])
+
+    def _refusal_of(self, pair: Pair, looked: Looked) -> Outcome | None:
+        # Datastore would refuse a `base_version` too, but as contention: ndb would run the function
+        # again and again, each time with the same old object.
+        _, mutation, write, name = pair
+        if self._separately and not write.guarded:
+            return Unguarded(write.doubtful)
+        if not write.base_version:
+            exists = name in looked.found and self._firsts.get(name) is pair
+            return Refused(0, write.doubtful) if exists and write.must_be_new else None
+        if name in looked.found:
+            version = int(looked.found[name].version)
+        elif deletes(mutation):
+            return None  # it is gone, as it should be
+        else:
+            # A missing entity has the snapshot's version. A later one than that of the read means
+            # that it was deleted.
+            version = looked.missing.get(name, 0)
+        # An earlier one means that the transaction began before the read. Its commit is refused as
+        # contention, and the next attempt sees the entity.
+        return Refused(version, write.doubtful) if not 0 < version <= write.base_version else None
+
+    def _find_existing(self) -> Steps:
+        """Return the creation of an entity that exists. Datastore's error does not tell which."""
+        new = [each for each in self._firsts.values() if each.write.must_be_new]
+        if len(new) > 1:
+            keys = [key_of(each.mutation) for each in new]
+            with contextlib.suppress(errors.GoogleAPIError):
+                looked: Looked = yield from look_up(self._request, keys)
+                new = [each for each in new if each.name in looked.found] or new
+        return new[0].position if new else None
+
+    def _resend(self, commit: Call) -> Steps:
+        """Commit again: Datastore commits a transaction at most once. Returns the response, if it
+        was applied, and whether it is in doubt."""
+        for delay in RESEND_DELAYS:
+            yield delay * random.uniform(0.5, 1)
+            if not all(each.write.guarded for each in self._watched):
+                return None, True
+            ((response, error),) = yield [commit]
+            if error is None:
+                return response, False
+            if not may_have_landed(error):
+                break
+        else:
+            return None, True  # the first request may still be on its way
+        keys = [key_of(each.mutation) for each in self._lasts.values()]
+        if self._further is not None:
+            keys += self._further.expected_keys(self._claiming)
+        try:
+            looked: Looked = yield from look_up(self._request, keys)
+        except errors.GoogleAPIError:
+            return None, True
+        response = self._applied(looked)
+        unchanged = any(_is_unchanged(each, looked) for each in self._lasts.values())
+        return response, response is None and not unchanged
+
+    def _applied(self, looked: Looked) -> Any:
+        """Return the response of a commit that look-ups prove to have been applied, or None. It has
+        the versions of the entities, as far as they are known."""
+        lasts = self._lasts.values()
+        proofs = [self._version_proving(each, looked) for each in lasts]
+        versions = [version for version in proofs if version is not None]
+        names = {name_of(key_of(each)) for each in self._request.mutations[: len(self._sent)]}
+        # It has deleted existing entities, and nothing else, and all are gone.
+        all_gone = names == self._lasts.keys() and all(
+            deletes(each.mutation) and each.write.read_version > 0 and each.name in looked.missing
+            for each in lasts
+        )
+        if not versions and not (lasts and all_gone):
+            return None
+        self._found_out = True
+        response = _messages.CommitResponse.pb(_messages.CommitResponse())
+        for mutation in self._request.mutations:
+            # One version for all writes of a commit; but an entity that was put unchanged keeps its
+            # version.
+            version, found = max(versions, default=0), looked.found.get(name_of(key_of(mutation)))
+            if found is not None and not deletes(mutation):
+                version = _version_if_same(found, mutation) or version
+            response.mutation_results.add().version = version
+        return response
+
+    def _version_proving(self, pair: Pair, looked: Looked) -> int | None:
+        """Return the version of a write that is found, 0 if its entity has changed since."""
+        _, mutation, write, name = pair
+        result = looked.found.get(name)
+        if result is None or deletes(mutation):
+            return None
+        own = (
+            write.new_id  # nobody else knows an id that Datastore has allocated for this attempt
+            or _has_write_id(write, result.entity)
+            or (write.rows is not None and write.further.has_row_of(looked, pair, self._nonce))
+        )
+        return _version_if_same(result, mutation) if own else None
+
+
+def _is_unchanged(pair: Pair, looked: Looked) -> bool:
+    """Return whether the entity is as it was before the transaction."""
+    _, mutation, write, name = pair
+    result = looked.found.get(name)
+    if result is None or not write.read_version:
+        return False
+    if not deletes(mutation) and _is_same(result.entity, entity_of(mutation)):
+        return False  # an entity that is put unchanged keeps its version
+    return int(result.version) == write.read_version
+
+
+# --- outside of transactions ----------------------------------------------------------------
+
+
+class PlainCommit:
+    """One request outside of transactions, sent until each of its mutations is settled.
+
+    Each mutation lands or is refused by itself. They go in up to three groups, the first two side
+    by side:
+
+    - Changes and deletes, with the `base_version` of their read. Datastore skips the mutations
+      that conflict, and applies the others. Also new entities whose ids Datastore allocates: a
+      second copy would meet no conflict, so they are not sent again while they may have landed.
+    - New entities under keys of their own, in a single-use transaction: all or none. If one of
+      them exists, each is sent again by itself.
+    - Mutations that change claims, in a `TransactionCommit` of their own with the rows of those.
+    """
+
+    def __init__(
+        self, request: Any, writes: Sequence[Write | None], skipped: Collection[int] = ()
+    ) -> None:
+        self._request, self._mutations = request, request.mutations
+        self._writes, self._skipped = writes, skipped
+        self._outcomes: dict[int, Outcome] = {}
+        self._results: dict[int, Any] = {}
+        self._answers: list[Any] = []
+        self._nonce = 0
+        self._allocated: set[int] = set()  # the mutations whose keys were allocated here
+        for mutation, write in zip(self._mutations, writes, strict=True):
+            if write is not None and write.write_id is not None:
+                _put_write_id(mutation, *write.write_id)
+
+    def steps(self) -> Steps:
+        """Send the mutations that are not settled yet, once. Returns a `Result`."""
+        changes: list[int] = []
+        creations: list[int] = []
+        claiming: list[int] = []
+        for index, write in enumerate(self._writes):
+            if index in self._outcomes or index in self._results or index in self._skipped:
+                continue
+            if write is None:
+                changes.append(index)
+            elif not write.guarded:
+                self._outcomes[index] = Unguarded(write.doubtful)
+            elif write.rows is not None:
+                claiming.append(index)
+                self._nonce = self._nonce or write.further.new_nonce()
+            else:
+                (creations if write.must_be_new else changes).append(index)
+        failed: dict[int, Exception] = {}
+        todo = [group for group in (changes, creations) if group]
+        while todo:
+            answers = yield list(map(self._call_for, todo))
+            groups, todo = todo, []
+            for group, (response, error) in zip(groups, answers, strict=True):
+                if error is None:
+                    yield from self._take_answer(group, response)
+                else:
+                    todo += yield from self._take_error(group, error, failed)
+        for begin in range(0, len(claiming), _MOST_CLAIMING):
+            yield from self._claim(claiming[begin : begin + _MOST_CLAIMING], failed)
+        # Preferably one for which ndb sends the request again.
+        error = next(filter(is_transient, failed.values()), next(iter(failed.values()), None))
+        response = put_together(self._answers, self._results, len(self._writes))
+        return Result(response, self._outcomes, failed, error)
+
+    def _left(self, group: list[int]) -> list[int]:
+        """Return those of a group that are not settled."""
+        return [each for each in group if each not in self._outcomes and each not in self._results]
+
+    def _call_for(self, group: list[int]) -> Call:
+        whole = len(group) == len(self._mutations)
+        request = self._request if whole else self._copied(group)
+        inserts = False
+        for index, mutation in zip(group, request.mutations, strict=True):
+            write = self._writes[index]
+            if write is not None:
+                build_on(mutation, write)
+                if write.must_be_new:
+                    inserts = True
+                    _turn_into_insert(mutation)
+        if inserts:
+            request.mode = _messages.CommitRequest.Mode.TRANSACTIONAL
+            request.single_use_transaction.read_write.SetInParent()
+        return Call("commit", request)
+
+    def _copied(self, group: list[int]) -> Any:
+        request = _request_like(self._request, _messages.CommitRequest)
+        request.mode = _messages.CommitRequest.Mode.NON_TRANSACTIONAL
+        request.mutations.extend([self._mutations[index] for index in group])
+        return request
+
+    def _take_answer(self, group: list[int], response: Any) -> Steps:
+        self._answers.append(response)
+        conflicts: dict[int, int] = {}
+        for index, result in zip(group, response.mutation_results, strict=False):
+            if result.conflict_detected:
+                conflicts[index] = result.version
+            else:
+                self._results[index] = result
+                if self._writes[index] is not None:
+                    self._outcomes[index] = Landed(result.version)
+        if conflicts:
+            yield from self._refuse(conflicts)
+
+    def _take_error(self, group: list[int], error: Exception, failed: Any) -> Steps:
+        """Note the error of a group's commit. Returns the groups that are to be sent next."""
+        first = self._writes[group[0]]
+        creates = first is not None and first.must_be_new
+        if creates and isinstance(error, errors.AlreadyExists):
+            if len(group) > 1:
+                return [[index] for index in group]
+            yield from self._refuse({group[0]: 0})
+        elif creates and isinstance(error, errors.InvalidArgument) and len(group) > MAX_GROUPS:
+            starts = range(0, len(group), MAX_GROUPS)
+            return [group[start : start + MAX_GROUPS] for start in starts]
+        elif may_have_landed(error):
+            for index in group:
+                write = self._writes[index]
+                if write is not None:
+                    write.doubtful = True
+                    if write.new_id and not is_complete(key_of(self._mutations[index])):
+                        self._outcomes[index] = InDoubt(error)
+        failed |= dict.fromkeys(self._left(group), error)
+        return []
+
+    def _refuse(self, conflicts: dict[int, int]) -> Steps:
+        """Settle mutations that were refused because of these versions in Datastore. A write that
+        has met itself has landed. So has a delete of an entity that is gone."""
+        looked = Looked({}, {})
+        keys = [
+            key_of(self._mutations[index])
+            for index in conflicts
+            if deletes(self._mutations[index]) or getattr(self._writes[index], "doubtful", False)
+        ]
+        with contextlib.suppress(errors.GoogleAPIError):  # it remains uncertain then
+            looked = yield from look_up(self._request, keys)
+        for index, version in conflicts.items():
+            mutation, write = self._mutations[index], self._writes[index]
+            name = name_of(key_of(mutation))
+            if write is None:
+                continue
+            if deletes(mutation) and name in looked.missing:
+                self._outcomes[index] = Landed(looked.missing[name])
+            elif name in looked.found and _has_write_id(write, looked.found[name].entity):
+                found = _version_if_same(looked.found[name], mutation)
+                self._outcomes[index] = Landed(found, overtaken=not found)
+            else:
+                self._outcomes[index] = Refused(version, write.doubtful)
+
+    def _claim(self, group: list[int], failed: dict[int, Exception]) -> Steps:
+        """Send mutations in one transaction with the rows of their claims. Datastore decides: what
+        another one writes between the look-up and the commit aborts it."""
+        error: Exception | None = yield from self._allocate(group)
+        for pause in (*_CLAIM_PAUSES, None) if error is None else ():
+            error = yield from self._try_to_claim(group)
+            group = self._left(group)
+            if error is None or not group:
+                return
+            if isinstance(error, errors.InvalidArgument) and len(group) > 1:
+                # There may be too many for one transaction.
+                middle = len(group) // 2
+                for half in (group[:middle], group[middle:]):
+                    yield from self._claim(half, failed)
+                return
+            if pause is None or not is_transient(error):
+                break
+            yield pause * random.uniform(0.5, 1)
+        if error is not None:
+            failed |= dict.fromkeys(group, error)
+
+    def _allocate(self, group: list[int]) -> Steps:
+        """Allocate the ids of new entities, for the rows. Returns the error, if there is one."""
+        keys = {index: key_of(self._mutations[index]) for index in group}
+        new = [index for index, key in keys.items() if not is_complete(key)]
+        if not new:
+            return None
+        request = _request_like(self._request, _messages.AllocateIdsRequest)
+        request.keys.extend([keys[index] for index in new])
+        ((response, error),) = yield [Call("allocate_ids", request)]
+        if error is None:
+            for index, key in zip(new, response.keys, strict=True):
+                keys[index].CopyFrom(key)
+            self._allocated.update(new)
+        return error
+
+    def _try_to_claim(self, group: list[int]) -> Steps:
+        """Commit a group in a transaction. Returns the error, if there is one."""
+        request = self._copied(group)
+        request.mode = _messages.CommitRequest.Mode.TRANSACTIONAL
+        writes = [self._writes[index] for index in group]
+        try:
+            attempt = TransactionCommit(request, writes, nonce=self._nonce)
+            result: Result = yield from attempt.steps()
+        except errors.GoogleAPIError as error:
+            result = Result(None, {}, {}, error)
+        if result.response is None and not isinstance(result.error, errors.Aborted):
+            yield from _roll_back(request, request.transaction)  # Aborted has ended it
+        for position, outcome in result.outcomes.items():
+            index = group[position]
+            if isinstance(outcome, InDoubt):
+                for write in writes:
+                    if write is not None:
+                        write.doubtful = True  # the next look-up tells
+                continue
+            self._outcomes[index] = outcome
+            if isinstance(outcome, Landed):
+                self._results[index] = found = result.response.mutation_results[position]
+                if index in self._allocated:
+                    found.key.CopyFrom(key_of(self._mutations[index]))
+        return result.error

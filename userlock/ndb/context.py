@@ -1,10 +1,6 @@
 """The ndb context and transaction of the running code, and notes about each.
 
-Notes live as long as the objects that have them.
-
-- `Attempt`: of one attempt of a transaction, whose id (`late_begin.LateId`) has it.
-- `RequestNotes`: of the outermost context, normally a request's.
-- `Books`: of a tenure, an attempt or a request: its writes on their way, and their errors.
+Notes live as long as the objects that have them: a tenure, a transaction's id, a context.
 """
 
 from __future__ import annotations
@@ -16,7 +12,7 @@ from typing import Any
 
 from google.cloud.ndb import context
 
-from userlock.ndb.ledger import Ledger
+from userlock.ndb.provenance import Ledger
 
 #: Returns the ndb context of the running code, or None.
 current_context: Callable[[], Any] = functools.partial(context.get_context, False)
@@ -29,7 +25,6 @@ def current_transaction() -> bytes | None:
 
 
 def in_transaction() -> bool:
-    """Return whether the running code is in a transaction."""
     current = context.get_context(False)
     return current is not None and current.transaction is not None
 
@@ -47,44 +42,35 @@ class Books:
     """The writes on their way, and the errors, of a tenure, an attempt or a request."""
 
     def __init__(self) -> None:
-        #: The `pending.PendingWrite`s, by number.
-        self.writes: dict[int, Any] = {}
+        self.writes: dict[int, Any] = {}  # the `pending.PendingWrite`s, by number
         #: The `pending.Failure` of each error that anybody has, by the id of the error.
         self.failures: dict[int, Any] = {}
 
 
-# --- one attempt of a transaction -----------------------------------------------------------
-
-
 class Attempt:
-    """Notes of one attempt of a transaction."""
+    """Notes of one attempt of a transaction, whose id (`calls.LateId`) has them."""
 
     def __init__(self) -> None:
         self.books = Books()
-        #: The puts and deletes that it has begun, `writes.Write`.
-        self.tickets: list[Any] = []
-        #: The latest put of each entity, by key; None after a delete.
-        self.puts: dict[Any, Any] = {}
-        #: The keys that it has deleted.
-        self.deleted: set[Any] = set()
+        self.tickets: list[Any] = []  # the puts and deletes that it has begun, `writes.Write`
+        self.puts: dict[Any, Any] = {}  # the latest put of each entity, by key; None after a delete
+        self.deleted: set[Any] = set()  # the keys that it has deleted
         #: Whether its commit has been sent: from then on, its errors are the transaction's.
         self.sent = False
         #: Whether it was committed or rolled back. A put after that would be lost.
         self.over = False
-        #: The puts of the attempt before it.
-        self.earlier: list[Any] = []
+        self.earlier: list[Any] = []  # the puts of the attempt before it
         #: Functions to call after its commit, each with the scope that it belongs to.
         self.afterwards: list[tuple[Any, Callable[[], object]]] = []
-        #: Numbers for entities whose order in the commit counts.
-        self.numbers = itertools.count()
+        self.numbers = itertools.count()  # for entities whose order in the commit counts
 
-    def end(self) -> None:
+    def end(self, answer: Any = None) -> Any:
         """Note that it has been committed or rolled back."""
         self.over = True
+        return answer
 
 
 def current_attempt() -> Attempt:
-    """Return the notes of the running transaction."""
     transaction = context.get_context().transaction
     attempt: Attempt | None = getattr(transaction, "attempt", None)
     if attempt is None:  # the application has begun it itself, through the client's stub
@@ -92,17 +78,13 @@ def current_attempt() -> Attempt:
     return attempt
 
 
-# --- a request ------------------------------------------------------------------------------
-
-
 class RequestNotes:
-    """Notes of the outermost ndb context."""
+    """Notes of the outermost ndb context, normally a request's."""
 
     def __init__(self) -> None:
         #: Of the writes that belong to no lock and no transaction, and the errors of all.
         self.books = Books()
-        #: The entities that it has read or written, and their versions.
-        self.ledger = Ledger()
+        self.ledger = Ledger()  # the entities that it has read or written, and their versions
         #: The writes outside of transactions that are not answered yet, by key.
         self.flying: dict[Any, Any] = {}
         #: Of transactions that ndb has not begun, by their ids.
@@ -110,13 +92,11 @@ class RequestNotes:
 
 
 def known_notes() -> RequestNotes | None:
-    """Return the notes of the outermost context, if there are any."""
     outermost = context.get_toplevel_context(False) or context.get_context(False)
     return getattr(outermost, "_userlock_notes", None)
 
 
 def request_notes() -> RequestNotes:
-    """Return the notes of the outermost context."""
     outermost = context.get_toplevel_context(False) or context.get_context()
     notes: RequestNotes | None = getattr(outermost, "_userlock_notes", None)
     if notes is None:

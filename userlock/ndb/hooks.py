@@ -1,8 +1,4 @@
-"""The functions of ndb that userlock replaces, and its part in the release of locks.
-
-`model` imports this file for its effect. Each function gets the one that it
-replaces first.
-"""
+"""The functions of ndb that userlock replaces, and its part in the release of locks."""
 
 from __future__ import annotations
 
@@ -18,22 +14,17 @@ from userlock.callsite import here
 from userlock.lock.configuration import defaults
 from userlock.lock.held_lock import register_participant
 from userlock.lock.scope import current_scope
+from userlock.ndb.calls import begin_late
 from userlock.ndb.checks import cached_is_good, cached_miss_is_good
 from userlock.ndb.context import current_context, request_notes, uses_datastore
-from userlock.ndb.late_begin import begin_late
-from userlock.ndb.patches import around, key_of, kind_of
-from userlock.ndb.pending import setting
+from userlock.ndb.patches import around, instead, key_of, kind_of
+from userlock.ndb.pending import raise_unseen, setting
 from userlock.ndb.policies import is_watched, watched_class
 from userlock.ndb.provenance import NO_LOCKS, NOTHING_HELD, Origin, Stamped, orders, stamp_read
-from userlock.ndb.stub import Gate, GatedStub, gated, settling, stamped_message
-from userlock.ndb.transactions import DatastoreParticipant, leave_context, running
+from userlock.ndb.stub import Gate, client_stub, settle, stamped_message
+from userlock.ndb.transactions import DatastoreParticipant, run_transaction
 from userlock.ndb.wire import QuickKey, TicketedKey, number_in
-from userlock.ndb.writes import (
-    Delete,
-    results_of,
-    together,
-    writing,
-)
+from userlock.ndb.writes import Delete, begin_together, results_of, writing
 
 if hasattr(ndb_model, "_userlock_installed"):
     raise RuntimeError("userlock is installed in ndb already")
@@ -41,101 +32,86 @@ ndb_model._userlock_installed = True
 
 register_participant(DatastoreParticipant())
 
-# --- the gate -------------------------------------------------------------------------------
-
-ndb.Client.stub = GatedStub()
+ndb.Client.stub = client_stub
 
 
-@around("_datastore_api:stub")
+@instead("_datastore_api:stub")
 def _gated_stub(stub: Any) -> Any:
-    def gated_stub() -> Any:
-        found = stub()
-        return found if type(found) is Gate else gated(found)
-
-    return gated_stub
+    return found if type(found := stub()) is Gate else Gate(found)
 
 
-around("_datastore_api:_process_commit")(settling)
+around("_datastore_api:_process_commit")(lambda _: settle)
 
 # --- reads ----------------------------------------------------------------------------------
 
 
-@around("model:_entity_from_protobuf")
-def _stamped_entity(from_protobuf: Any) -> Any:
-    def entity_of(message: Any) -> Any:
-        """Stamp an entity. One that did not come as Datastore's answer was read under no lock."""
-        entity = from_protobuf(message)
-        if isinstance(entity, Stamped):
-            stamp = vars(message).get("_userlock_stamp")
-            version, asked, place = stamp or (number_in(message._pb), NOTHING_HELD, None)
-            read = stamp_read(entity, key_of(entity), version, asked, place)
-            if version > 0 or (asked.order and version == 0):
-                request_notes().ledger.saw(read)
-        return entity
-
-    return entity_of
+@instead("model:_entity_from_protobuf")
+def _stamped_entity(from_protobuf: Any, message: Any) -> Any:
+    """Stamp an entity. One that did not come as Datastore's answer was read under no lock."""
+    entity = from_protobuf(message)
+    if isinstance(entity, Stamped):
+        stamp = vars(message).get("_userlock_stamp")
+        version, asked, place = stamp or (number_in(message._pb), NOTHING_HELD, None)
+        read = stamp_read(entity, key_of(entity), version, asked, place)
+        if version > 0 or (asked.order and version == 0):
+            request_notes().ledger.saw(read)
+    return entity
 
 
-@around("_datastore_api:lookup")
-def _lookup_of_reader(lookup: Any) -> Any:
-    def look_up(key: Any, options: Any) -> Any:
-        """Look an entity up for the running code. Under a lock, bypass the global cache."""
-        path = key.flat_path
-        if not is_watched(path[len(path) % 2 - 2]):
-            return lookup(key, options)
-        key = QuickKey.like(key)
-        scope, context = current_scope(), current_context()
-        settings = defaults.settings if scope is None else scope.settings
-        asked = Origin(NO_LOCKS if scope is None else scope.held, None, next(orders))
-        place = here() if settings.capture_places else None
-        cached = context.global_cache is not None
-        stored = not cached or uses_datastore(context, key, {"_options": options})
-        if cached and stored and asked.held:
-            cached, options = False, _past_the_global_cache(options)
-        found = tasklets.Future("a look-up")
+@instead("_datastore_api:lookup")
+def _lookup_of_reader(lookup: Any, key: Any, options: Any) -> Any:
+    """Look an entity up for the running code. Under a lock, bypass the global cache."""
+    path = key.flat_path
+    if not is_watched(path[len(path) % 2 - 2]):
+        return lookup(key, options)
+    key = QuickKey.like(key)
+    scope, context = current_scope(), current_context()
+    settings = defaults.settings if scope is None else scope.settings
+    asked = Origin(NO_LOCKS if scope is None else scope.held, None, next(orders))
+    place = here() if settings.capture_places else None
+    cached = context.global_cache is not None
+    stored = not cached or uses_datastore(context, key, {"_options": options})
+    if cached and stored and asked.held:
+        cached, options = False, _past_the_global_cache(options)
+    found = tasklets.Future("a look-up")
 
-        def answered(looked_up: Any) -> None:
-            nonlocal cached
-            if found.done():  # it was cancelled
-                return
-            error = tasklets.Future.exception(looked_up)
-            if error is not None:
-                found.set_exception(error)
-                return
-            message = looked_up.result()
-            if not hasattr(message, "_pb"):
-                found.set_result(message)  # there is no such entity
-                return
-            stamp = vars(message).get("_userlock_stamp")
-            if stamp is None and cached and stored and not _has_version(message):
-                cached = False
-                with context.use():
-                    again = lookup(key, _past_the_global_cache(options))
-                again.add_done_callback(answered)
-                return
-            if stamp is None:
-                # Where that is all there is, an entity in the global cache is read under a lock.
-                lives_there = not stored and context.datastore_policy(key) is False
-                stamp = number_in(message._pb), asked if lives_there else NOTHING_HELD, place
-            else:
-                stamp = stamp[0], _held_since(asked, stamp[1]), place
-            found.set_result(stamped_message(message._pb, stamp))
+    def answered(looked_up: Any) -> None:
+        nonlocal cached
+        if found.done():  # it was cancelled
+            return
+        error = tasklets.Future.exception(looked_up)
+        if error is not None:
+            found.set_exception(error)
+            return
+        message = looked_up.result()
+        if not hasattr(message, "_pb"):
+            found.set_result(message)  # there is no such entity
+            return
+        stamp = vars(message).get("_userlock_stamp")
+        if stamp is None and cached and stored and not _has_version(message):
+            cached = False
+            with context.use():
+                again = lookup(key, _past_the_global_cache(options))
+            again.add_done_callback(answered)
+            return
+        if stamp is None:
+            # Where that is all there is, an entity in the global cache is read under a lock.
+            lives_there = not stored and context.datastore_policy(key) is False
+            stamp = number_in(message._pb), asked if lives_there else NOTHING_HELD, place
+        else:
+            stamp = stamp[0], _held_since(asked, stamp[1]), place
+        found.set_result(stamped_message(message._pb, stamp))
 
-        lookup(key, options).add_done_callback(answered)
-        return found
-
-    return look_up
+    lookup(key, options).add_done_callback(answered)
+    return found
 
 
 def _past_the_global_cache(options: Any) -> Any:
-    """Return the options of a look-up that goes to Datastore itself."""
     return options.copy(use_global_cache=False)
 
 
 def _has_version(message: Any) -> bool:
-    """Return whether an entity in the global cache has its version, without which no put of it
-    could be fenced: a process without userlock may have cached it."""
-    return number_in(message._pb) > 0
+    return number_in(message._pb) > 0  # else a process without userlock has cached it
 
 
 def _held_since(asked: Origin, sent: Origin) -> Origin:
@@ -197,29 +173,23 @@ def _delete_if_allowed(delete_async: Any) -> Any:
     return delete_if_allowed
 
 
-@around("_datastore_api:put")
-def _ticketed_put(put: Any) -> Any:
-    def put_with_ticket(entity: Any, options: Any) -> Any:
-        current = writing()
-        if current is not None:
-            entity.key = current.ticketed(entity.key, entity)
-        return put(entity, options)
-
-    return put_with_ticket
+@instead("_datastore_api:put")
+def _ticketed_put(put: Any, entity: Any, options: Any) -> Any:
+    current = writing()
+    if current is not None:
+        entity.key = current.ticketed(entity.key, entity)
+    return put(entity, options)
 
 
-@around("_datastore_api:delete")
-def _ticketed_delete(delete: Any) -> Any:
-    def delete_with_ticket(key: Any, options: Any) -> Any:
-        current = writing()
-        return delete(key if current is None else current.ticketed(key), options)
-
-    return delete_with_ticket
+@instead("_datastore_api:delete")
+def _ticketed_delete(delete: Any, key: Any, options: Any) -> Any:
+    current = writing()
+    return delete(key if current is None else current.ticketed(key), options)
 
 
-@around("_cache:global_cache_key")
-def _cache_key_without_ticket(cache_key: Any) -> Any:
-    return lambda key: cache_key(key.plain if type(key) is TicketedKey else key)
+@instead("_cache:global_cache_key")
+def _cache_key_without_ticket(cache_key: Any, key: Any) -> Any:
+    return cache_key(key.plain if type(key) is TicketedKey else key)
 
 
 def delete(ndb_key: Any, *, unguarded: str, **options: Any) -> None:
@@ -244,35 +214,29 @@ def delete(ndb_key: Any, *, unguarded: str, **options: Any) -> None:
         future.result()
 
 
-around("model:put_multi_async", ":put_multi_async")(together)
-around("model:delete_multi_async", ":delete_multi_async")(together)
+instead("model:put_multi_async", ":put_multi_async")(begin_together)
+instead("model:delete_multi_async", ":delete_multi_async")(begin_together)
 
 
-@around("model:put_multi", ":put_multi")
-def _put_multi(_: Any) -> Any:
-    return lambda *args, **kwargs: results_of(ndb_model.put_multi_async(*args, **kwargs))
+@instead("model:put_multi", ":put_multi")
+def _put_multi(_: Any, *args: Any, **kwargs: Any) -> Any:
+    return results_of(ndb_model.put_multi_async(*args, **kwargs))
 
 
-@around("model:delete_multi", ":delete_multi")
-def _delete_multi(_: Any) -> Any:
-    return lambda *args, **kwargs: results_of(ndb_model.delete_multi_async(*args, **kwargs))
-
-
-# --- errors, transactions and contexts ------------------------------------------------------
+@instead("model:delete_multi", ":delete_multi")
+def _delete_multi(_: Any, *args: Any, **kwargs: Any) -> Any:
+    return results_of(ndb_model.delete_multi_async(*args, **kwargs))
 
 
 around("tasklets:Future.set_exception")(setting)
-around("_transaction:transaction_async_")(running)
+instead("_transaction:transaction_async_")(run_transaction)
 
 
-@around("_datastore_api:begin_transaction")
-def _begin_with_first_rpc(_: Any) -> Any:
-    def begin(read_only: bool, **_: Any) -> Any:
-        begun = tasklets.Future("the beginning of a transaction")
-        begun.set_result(begin_late(read_only=read_only))
-        return begun
-
-    return begin
+@instead("_datastore_api:begin_transaction")
+def _begin_with_first_rpc(_: Any, read_only: bool, **__: Any) -> Any:
+    begun = tasklets.Future("the beginning of a transaction")
+    begun.set_result(begin_late(read_only=read_only))
+    return begun
 
 
 @around("client:Client.context")
@@ -281,6 +245,8 @@ def _context_with_errors(context: Any) -> Any:
     def context_with_errors(*args: Any, **kwargs: Any) -> Iterator[Any]:
         with context(*args, **kwargs) as outermost:
             yield outermost
-        leave_context(outermost)
+        notes = getattr(outermost, "_userlock_notes", None)
+        if notes is not None:
+            raise_unseen(notes.books, "this context", under_locks=False)
 
     return context_with_errors

@@ -36,35 +36,32 @@ class LockRule(NamedTuple):
 
 
 def lock_rule_of(cls: Any) -> LockRule:
-    """Return the rule of a class under the user's lock that is being defined."""
-    rule = cls._lock_id
+    """Return the rule of a class under the user's lock, or raise ConfigurationError."""
+    rule, from_key = cls._lock_id, cls._lock_id_from_key
     if isinstance(rule, str):
-        prop = getattr(cls, rule, None)
-        if not isinstance(prop, ndb.Property):
-            raise ConfigurationError(
-                f"{cls.__name__}._lock_id = {rule!r} names no property of {cls.__name__}"
-            )
-        return LockRule(operator.attrgetter(rule), f"its property {rule!r}", by_key=False)
-    if cls._lock_id_from_key is not None and not callable(cls._lock_id_from_key):
-        raise ConfigurationError(
-            f"{cls.__name__}._lock_id_from_key must be a function of a key, such as "
-            f"userlock.key_id, or a class method, not {cls._lock_id_from_key!r:.200}"
+        if isinstance(getattr(cls, rule, None), ndb.Property):
+            return LockRule(operator.attrgetter(rule), f"its property {rule!r}", by_key=False)
+        wrong = f"._lock_id = {rule!r} names no property of {cls.__name__}"
+    elif from_key is not None and not callable(from_key):
+        wrong = (
+            f"._lock_id_from_key must be a function of a key, such as userlock.key_id, or a class "
+            f"method, not {from_key!r:.200}"
         )
-    if rule is None:
-        if cls._lock_id_from_key is None:
-            raise ConfigurationError(
-                f"{cls.__name__} does not say which lock guards it. Set "
-                f"`_lock_id_from_key = userlock.key_id` if its key's id is the lock id, or "
-                f'`_lock_id = "user_id"` if a property holds it; or give it another policy: '
-                f"`_write_policy = userlock.WritePolicy.ABSTRACT` if it is a base class without "
-                f"entities of its own"
-            )
+    elif callable(rule):
+        read = operator.methodcaller("_lock_id")
+        return LockRule(read, f"{cls.__name__}._lock_id()", by_key=False)
+    elif rule is not None:
+        wrong = f"._lock_id must be the name of a property or a method, not {rule!r}"
+    elif from_key is not None:
         return LockRule(_from_key, _key_rule(cls), by_key=True)
-    if not callable(rule):
-        raise ConfigurationError(
-            f"{cls.__name__}._lock_id must be the name of a property or a method, not {rule!r}"
+    else:
+        wrong = (
+            " does not say which lock guards it. Set `_lock_id_from_key = userlock.key_id` if its "
+            'key\'s id is the lock id, or `_lock_id = "user_id"` if a property holds it; or give '
+            "it another policy: `_write_policy = userlock.WritePolicy.ABSTRACT` if it is a base "
+            "class without entities of its own"
         )
-    return LockRule(operator.methodcaller("_lock_id"), f"{cls.__name__}._lock_id()", by_key=False)
+    raise ConfigurationError(f"{cls.__name__}{wrong}")
 
 
 def _from_key(entity: Any) -> object:
@@ -77,11 +74,7 @@ def _key_rule(cls: Any) -> str:
 
 
 def lock_id_of(entity: Any) -> str:
-    """Return the lock that guards an entity.
-
-    Raises:
-        LockIdError: the entity does not say.
-    """
+    """Return the lock that guards an entity. Raises LockIdError: the entity does not say."""
     policy = type(entity)._write_policy
     if policy is not WritePolicy.USER_LOCK:
         raise LockIdError(f"{_what(entity)} has no lock: its write policy is '{policy}'")
@@ -92,15 +85,13 @@ def lock_id_of(entity: Any) -> str:
 
 
 def lock_id_for_put(entity: Any) -> str | None:
-    """Return the lock id of an entity under the user's lock, or raise LockIdError.
-
-    None while Datastore is still to allocate the id that names the lock.
-    """
+    """Return the lock id of an entity under the user's lock, or raise LockIdError; None while
+    Datastore is still to allocate the id that names the lock."""
     rule: LockRule = entity._userlock_rule
     try:
         value = rule.read(entity)
     except Exception as error:
-        raise _failed(_what(entity), rule.source, error) from error
+        raise _no_lock_id(_what(entity), rule.source, error) from error
     if type(value) is str and value:
         return value
     if value is None and rule.by_key and not is_complete(key_of(entity)):
@@ -115,7 +106,7 @@ def lock_id_of_key(cls: Any, key: Any) -> str | None:
     try:
         value = cls._lock_id_from_key(key)
     except Exception as error:
-        raise _failed(show_key(key), _key_rule(cls), error) from error
+        raise _no_lock_id(show_key(key), _key_rule(cls), error) from error
     if value is None or (type(value) is str and value):
         return value
     return _checked(value, show_key(key), _key_rule(cls))
@@ -130,11 +121,8 @@ def names_lock(key: Any) -> bool:
 
 
 def _what(entity: Any) -> str:
-    return (
-        show_key(entity._userlock_key)
-        if entity._userlock_key is not None
-        else f"a new {type(entity)._get_kind()}"
-    )
+    key = entity._userlock_key
+    return f"a new {type(entity)._get_kind()}" if key is None else show_key(key)
 
 
 def _checked(value: object, what: str, source: str) -> str:
@@ -148,11 +136,9 @@ def _checked(value: object, what: str, source: str) -> str:
         raise _no_lock_id(what, gives) from None
 
 
-def _failed(what: str, source: str, error: Exception) -> LockIdError:
-    return _no_lock_id(what, f"{source} failed ({type(error).__name__}: {error})")
-
-
-def _no_lock_id(what: str, reason: str) -> LockIdError:
+def _no_lock_id(what: str, reason: str, failed: Exception | None = None) -> LockIdError:
+    if failed is not None:
+        reason = f"{reason} failed ({type(failed).__name__}: {failed})"
     error = LockIdError(f"{what} has no lock id: {reason}")
     error.reason = reason
     return error

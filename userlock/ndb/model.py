@@ -1,7 +1,4 @@
-"""`Model` and `UserModel`: base classes of models that are written under a write policy.
-
-Reads through them are stamped. Puts and deletes are checked and fenced.
-"""
+"""`Model` and `UserModel`: base classes of models that are written under a write policy."""
 
 from __future__ import annotations
 
@@ -19,7 +16,6 @@ from userlock.callsite import CallSite, here
 from userlock.errors import ConfigurationError, EntityExistsError, EntityNotFound, StaleObjectPut
 from userlock.lock.api import global_lock
 from userlock.lock.lease import Priority, PriorityName
-from userlock.ndb import hooks as _hooks  # noqa: F401  (installs itself in ndb)
 from userlock.ndb.context import current_context
 from userlock.ndb.lock_ids import LockRule, lock_id_of, lock_rule_of
 from userlock.ndb.patches import key_of
@@ -41,14 +37,13 @@ class WriteIdProperty(ndb.IntegerProperty):
             _lock_id_from_key = userlock.key_id
             write_id = userlock.WriteIdProperty()
 
-    It tells whether a write has landed when the reply to its commit was lost.
-    The content alone does not: two requests may write the same. With this
-    number, a put that has landed is reported as landed, and a transaction that
-    was applied is not run again. A new entity under an automatic id, put
-    outside of transactions, remains `CommitInDoubt`: its key is not known.
+    By it, a put whose reply was lost is reported as landed if it has landed, and a transaction
+    that was applied is not run again. The content alone does not tell: two requests may write
+    the same. A new entity under an automatic id, put outside of transactions, remains
+    `CommitInDoubt`: its key is not known.
 
-    The put sets the value. The property is not indexed, and costs its name and
-    eight bytes in each entity.
+    The put sets the value. The property is not indexed, and costs its name and eight bytes in
+    each entity.
     """
 
     def __init__(self, name: str | None = None) -> None:
@@ -76,20 +71,16 @@ class Model(Stamped, ndb.Model):
         class Course(userlock.Model):
             _write_policy = userlock.WritePolicy.IN_TRANSACTION
 
-    Models whose entities belong to a user derive from `UserModel`, which has a
-    policy. A class without a policy, or with two, is refused when it is defined
-    (`ConfigurationError`). A subclass has the policy of its base, unless it
-    names another one.
+    Models whose entities belong to a user derive from `UserModel`, which has a policy. A class
+    without a policy, or with two, raises `ConfigurationError` when it is defined. A subclass has
+    the policy of its base, unless it names another one.
 
     A new object with a key of its own does not overwrite an existing entity
-    (`EntityExistsError`), unless the class says `_overwrites = True`.
+    (`EntityExistsError`), unless the class says `_overwrites = True`. `_unique` lists the values
+    that one entity at a time may have (`userlock.constraints.Unique`).
 
-    `_unique` lists the values that one entity at a time may have
-    (`userlock.constraints.Unique`).
-
-    A put or delete that the policy does not allow raises a `WriteViolation`
-    before anything is sent. A put of an entity that has changed since it was
-    read raises `StaleWriteError` and changes nothing.
+    A put or delete that the policy does not allow raises a `WriteViolation` before anything is
+    sent. A put of an entity that has changed since its read raises `StaleWriteError`.
     """
 
     _write_policy: ClassVar[WritePolicy] = WritePolicy.ABSTRACT
@@ -98,8 +89,7 @@ class Model(Stamped, ndb.Model):
     _lock_id: ClassVar[Any] = None
     _lock_id_from_key: ClassVar[Any] = None
 
-    #: Whether its writes are fenced whatever the settings say. Its code meets refused ones as a
-    #: matter of course, so that listeners hear of none.
+    #: Whether its writes are fenced whatever the settings say, and listeners hear of no refusal.
     _userlock_always_fenced: ClassVar[bool] = False
     #: Whether its entities stay for longer than a commit may be under way.
     _userlock_stays: ClassVar[bool] = False
@@ -131,17 +121,16 @@ class Model(Stamped, ndb.Model):
         super().__init_subclass__(**kwargs)
         policy = settle_policy(cls, cls._userlock_default_policy)
         cls._write_policy = policy
-        _check_hierarchy(cls)
-        cls._userlock_rule = lock_rule_of(cls) if policy is WritePolicy.USER_LOCK else None
         root = _root_of(cls)
+        if issubclass(cls, polymodel.PolyModel):
+            _check_hierarchy(cls, root)
+        cls._userlock_rule = lock_rule_of(cls) if policy is WritePolicy.USER_LOCK else None
         _prepare_rows(cls, root)
         write_id = _write_id_of(cls)
         if write_id is not None:
             cls._userlock_new_write_id = write_id.renew
         if cls.__module__ != __name__:  # the base classes of this module have no kind
             watch(cls._get_kind(), root)
-
-    # --- put --------------------------------------------------------------------------------
 
     def put(self, *, unguarded: str | None = None, **options: Any) -> ndb.Key:
         """Write this entity, and wait: `put_async`."""
@@ -159,56 +148,42 @@ class Model(Stamped, ndb.Model):
             ValueError: `unguarded` is no reason.
             WriteViolation: the policy does not allow it here and now.
             WriteNotFenced: it was read without its version.
-
-        The future raises `StaleWriteError` if the entity has changed in Datastore since it was
-        read, and `EntityExistsError` if it is new but exists already.
+            StaleWriteError: by the future: the entity has changed since its read.
+            EntityExistsError: by the future: it is new but exists already.
         """
         context = current_context()
         if context is None:
             raise ContextError()
         creator = _creators.pop(id(self), None) if _creators else None
-        at = here() if creator is None else creator.place
-        inserts = creator is not None
-        write = Put(
-            type(self), self._userlock_key, at, context, unguarded, entity=self, inserts=inserts
-        )
+        place, inserts = (creator.place, True) if creator else (here(), False)
+        key = self._userlock_key
+        write = Put(type(self), key, place, context, unguarded, entity=self, inserts=inserts)
         return write.begin(super().put_async, **kwargs)
 
     _userlock_put_async = put_async
 
     def _prepare_for_put(self) -> None:
-        """Check the put. This is ndb's last step before it reads the properties, after the hooks.
-
-        ndb also calls it for an entity within a property of another one, which is not put by
-        itself.
-        """
+        """Check the put. This is ndb's last step before it reads the properties, after the hooks;
+        also of an entity within a property of another one, which is not put by itself."""
         current = writing()
         if current is None or current.entity is not self or current.checked:
             super()._prepare_for_put()
         else:
             current.check(super()._prepare_for_put)
 
-    # --- get_or_insert ----------------------------------------------------------------------
-
     @classmethod
     def get_or_insert_async(cls, *args: Any, **kwargs: Any) -> Any:
-        """Get the entity, or create it as its policy says.
-
-        As in ndb. If two requests create it at once, the second one gets the entity of the first.
-        """
+        """Get the entity, or create it as its policy says. As in ndb. If two requests create it at
+        once, the second one gets the entity of the first."""
         get_or_insert: Any = super().get_or_insert_async.__func__
         creator = _Creator(cls, here())
-        found = _with_existing(creator, get_or_insert(creator, *args, **kwargs))
-        found.add_done_callback(creator.forget)
-        return watch_over(found)
+        return watch_over(_with_existing(creator, get_or_insert(creator, *args, **kwargs)))
 
     @classmethod
     def get_or_insert(cls, *args: Any, **kwargs: Any) -> Self:
         """Get the entity, or create it: `get_or_insert_async`, and wait."""
         entity: Self = cls.get_or_insert_async(*args, **kwargs).result()
         return entity
-
-    # --- copies -----------------------------------------------------------------------------
 
     def to_dict(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """Return the values of the properties, as in ndb. The claims are not among them."""
@@ -218,10 +193,7 @@ class Model(Stamped, ndb.Model):
         return values
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for a pickle, with the version and without the locks of the read.
-
-        An entity out of a pickle counts as read without the lock.
-        """
+        """Return the state for a pickle, with the version and without the locks of the read."""
         state = {k: v for k, v in self.__dict__.items() if not k.startswith("_userlock_")}
         stamp = stamp_of(self)
         if stamp is not None:
@@ -257,37 +229,29 @@ def _with_existing(creator: _Creator, future: Any) -> Any:
     try:
         entity = yield future
     except (EntityExistsError, StaleObjectPut) as error:
-        if error.key != creator.key:
+        if creator.entity is None or error.key != key_of(creator.entity):
             raise  # a hook has put another entity
         entity = yield error.key.get_async(use_cache=False, use_global_cache=False)
         if entity is None:
             raise  # it has been deleted meanwhile
+    finally:
+        _creators.pop(id(creator.entity), None)  # if ndb has not put it
     return entity
 
 
 class _Creator:
     """A proxy of the model class in ndb's `get_or_insert`, which creates the entity by calling it.
-
     The put, perhaps on a later turn of the event loop, has the call site of `get_or_insert`."""
 
     def __init__(self, cls: Any, place: CallSite | None) -> None:
         self._cls = cls
         self.place = place
-        self._entity: Any = None
+        self.entity: Any = None
 
     def __call__(self, **kwargs: Any) -> Any:
-        self._entity = entity = self._cls(**kwargs)
+        self.entity = entity = self._cls(**kwargs)
         _creators[id(entity)] = self
         return entity
-
-    def forget(self, _: object) -> None:
-        """Forget the entity, if ndb has not put it."""
-        _creators.pop(id(self._entity), None)
-
-    @property
-    def key(self) -> Any:
-        """Return the key of the entity that was created, or None."""
-        return None if self._entity is None else key_of(self._entity)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cls, name)
@@ -320,11 +284,8 @@ def _root_of(cls: Any) -> Any:
     return classes[-1] if classes else cls
 
 
-def _check_hierarchy(cls: Any) -> None:
+def _check_hierarchy(cls: Any, root: Any) -> None:
     """Check a `PolyModel`: its keys name the root of its hierarchy alone, so deletes obey that."""
-    root = _root_of(cls)
-    if not issubclass(cls, polymodel.PolyModel):
-        return
     policy = getattr(root, "_write_policy", WritePolicy.ABSTRACT)
     if policy is WritePolicy.ABSTRACT:
         raise ConfigurationError(
@@ -350,7 +311,7 @@ def _check_hierarchy(cls: Any) -> None:
 class UserModel(Model):
     """A model whose entities belong to a user, and are written only under that user's lock.
 
-    Each class says how to find the lock id, in one of these ways:
+    Each class says how to find the lock id:
 
         class Learner(UserModel):
             _lock_id_from_key = userlock.key_id       # the key's own id names the user
@@ -364,14 +325,13 @@ class UserModel(Model):
             @classmethod
             def _lock_id_from_key(cls, key) -> str: ...
 
-    `_lock_id_from_key` (also `userlock.root_id`) serves deletes too, which have
-    only a key. Without it, a delete uses the lock id of the object, if that was
-    read under a lock that is still held, and else needs any lock. A method is
-    also called at a read under a lock, to detect a change of the owner before
-    the put, so it should read only the entity.
+    `_lock_id_from_key` (also `userlock.root_id`) serves deletes too, which have only a key.
+    Without it, a delete uses the lock id of the object, if that was read under a lock that is
+    still held, and else needs any lock. A method is also called at a read under a lock, to detect
+    a change of the owner before the put, so it should read only the entity.
 
-    A model of another write policy may derive from it too, and needs no lock
-    id. A common base class says `_write_policy = WritePolicy.ABSTRACT`.
+    A model of another write policy may derive from it too, and needs no lock id. A common base
+    class says `_write_policy = WritePolicy.ABSTRACT`.
     """
 
     _write_policy = WritePolicy.ABSTRACT
@@ -381,8 +341,8 @@ class UserModel(Model):
 def models_without_policy(package: str) -> list[type]:
     """Return the models that derive from plain `ndb.Model`, so that they are not checked.
 
-    They are those of imported modules of a package (or module), in the order of
-    their names. A test may require that there are none.
+    They are those of imported modules of a package (or module), by name. A test may require that
+    there are none.
     """
 
     def below(cls: Any) -> Iterator[type]:
@@ -404,11 +364,8 @@ def fetch_under_user_write_lock(
     priority: Priority | PriorityName | None = None,
     max_waiting: int | None = None,
 ) -> Iterator[_Entity]:
-    """Hold the entity's lock for a block, and give an object that may be put in it.
-
-    That is the entity itself if it is new or was read under the current tenure,
-    and otherwise the entity read afresh under the lock. Use the given object,
-    not the argument.
+    """Hold the entity's lock for a block, and give an object that may be put in it: the entity
+    itself if it is new or was read under the current tenure, else one read afresh.
 
     Raises:
         EntityNotFound: it has been deleted meanwhile.

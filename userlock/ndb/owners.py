@@ -1,8 +1,7 @@
 """One entity group for each owner, a lock id in a namespace: the root key of its rows.
 
-A transaction pays one group more, however many of these rows it writes. The root
-has no entity. A tenant is a namespace: its rows are in it, and nothing of one tenant is
-found in another.
+A transaction pays one group more, however many of these rows it writes. A tenant is a
+namespace: its rows are in it, and nothing of one tenant is found in another.
 """
 
 from __future__ import annotations
@@ -26,13 +25,10 @@ from userlock.ndb.context import current_context
 from userlock.ndb.model import Model
 from userlock.ndb.policies import WritePolicy
 
-#: Part of stored data: rows of another number would not be found.
-SHARDS = 16
-#: Most bytes of a name in a key, less room for a prefix.
-_MOST_NAME_BYTES = 1400
+SHARDS = 16  # part of stored data: rows of another number would not be found
+_MOST_NAME_BYTES = 1400  # most bytes of a name in a key, less room for a prefix
 #: The roots of long names, and those of no owner.
 _OTHER_ROOT = re.compile(r"#[0-9a-f]{64}|-[0-9a-f]{20}")
-
 
 _ROOT = "UserLockOwner"
 
@@ -94,17 +90,12 @@ def owner_of(root: Any) -> str | None:
     return name[1:] if isinstance(name, str) and name.startswith("=") else None
 
 
-# --- namespaces ---------------------------------------------------------------------------------
-
-
 def current_namespace() -> str:
-    """Return the namespace of the running code."""
     return current_context().get_namespace() or ""
 
 
 @contextlib.contextmanager
 def in_namespace(namespace: str) -> Iterator[None]:
-    """Run a block in a namespace."""
     if current_namespace() == namespace:
         yield
     else:
@@ -120,9 +111,6 @@ def in_namespace_of(key: Any) -> contextlib.AbstractContextManager[None]:
 def namespaces() -> list[str]:
     """Return the namespaces that have entities. Datastore may leave one out for some seconds."""
     return [name or "" for name in metadata.get_namespaces()]
-
-
-# --- shards -------------------------------------------------------------------------------------
 
 
 def shard_of(key: Any) -> int:

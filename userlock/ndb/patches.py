@@ -1,9 +1,8 @@
 """The private points of google-cloud-ndb that userlock needs, and how its functions are replaced.
 
-Written for google-cloud-ndb 2.3 to 2.7. Each point is checked at import: if the
-installed release lacks one, the import of `userlock.ndb` fails and names
-the point. A write that takes another way through ndb has no ticket, and the
-gate refuses it (`stub`).
+Written for google-cloud-ndb 2.3 to 2.7. If the installed release lacks a point, the import of
+`userlock.ndb` fails and names it. A write that takes another way through ndb has no ticket,
+and the gate refuses it (`stub`).
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import functools
 import pkgutil
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import google.cloud.ndb as ndb_package
 from google.cloud.ndb import _datastore_api, _options
@@ -21,60 +20,45 @@ from userlock.ndb.capabilities import installed_release
 from userlock.ndb.commits import path_of as path_of_message
 from userlock.ndb.wire import message_of
 
-
-class Point(NamedTuple):
-    """A private name of ndb, below `google.cloud.ndb`, and the need for it."""
-
-    name: str
-    reason: str
-
-
-POINTS = (
-    Point("_datastore_api:stub", "any client's stub, also of no `ndb.Client`, is gated"),
-    Point("_datastore_api:put", "the ticket of a put is written into the key that it sends"),
-    Point("_datastore_api:delete", "likewise, of a delete"),
-    Point("_datastore_api:lookup", "a look-up knows its caller, and what it may be answered from"),
-    Point("_datastore_api:begin_transaction", "a transaction begins with its first RPC"),
-    Point("_datastore_api:_process_commit", "each write of a commit gets an error of its own"),
-    Point("_cache:global_cache_key", "the global cache's keys are without tickets"),
-    Point("_cache:ContextCache.get_and_validate", "under a lock, a cached entity may be old"),
-    Point("_transaction:transaction_async_", "writes land before; its error is the real one"),
-    Point("model:_entity_from_protobuf", "a message becomes an object, and its stamp goes along"),
-    Point("model:Model._prepare_for_put", "the last step before the properties are read"),
-    Point("_eventloop:EventLoop.queue_rpc", "a loop that waits too long for a write is woken"),
-)
+#: Private names of ndb, below `google.cloud.ndb`, and the need for each.
+POINTS = {
+    "_datastore_api:stub": "any client's stub, also of no `ndb.Client`, is gated",
+    "_datastore_api:put": "the ticket of a put is written into the key that it sends",
+    "_datastore_api:delete": "likewise, of a delete",
+    "_datastore_api:lookup": "a look-up knows its caller, and what it may be answered from",
+    "_datastore_api:begin_transaction": "a transaction begins with its first RPC",
+    "_datastore_api:_process_commit": "each write of a commit gets an error of its own",
+    "_cache:global_cache_key": "the global cache's keys are without tickets",
+    "_cache:ContextCache.get_and_validate": "under a lock, a cached entity may be old",
+    "_transaction:transaction_async_": "writes land before; its error is the real one",
+    "model:_entity_from_protobuf": "a message becomes an object, and its stamp goes along",
+    "model:Model._prepare_for_put": "the last step before the properties are read",
+    "_eventloop:EventLoop.queue_rpc": "a loop that waits too long for a write is woken",
+}
 
 
 def missing_points() -> list[str]:
     """Return what is wrong with the points of the installed release."""
     missing = []
-    for point in POINTS:
+    for name in POINTS:
         try:
-            found = pkgutil.resolve_name(f"google.cloud.ndb.{point.name}")
+            found = pkgutil.resolve_name(f"google.cloud.ndb.{name}")
         except Exception:
-            missing.append(f"{point.name} is gone")
-            continue
+            found = None
         if not callable(found):
-            missing.append(f"{point.name} is not a function any more")
+            gone = "is gone" if found is None else "is not a function any more"
+            missing.append(f"{name} {gone}")
     return missing
 
 
-def check_points() -> None:
-    """Raise ImportError, with the fix, unless all points are there."""
-    missing = missing_points()
-    if missing:
-        raise ImportError(
-            f"userlock cannot protect writes with google-cloud-ndb {installed_release()}: "
-            f"{'; '.join(missing)}. Install google-cloud-ndb 2.3 to 2.7, with which it is tested, "
-            f"or a newer userlock"
-        )
-
-
-check_points()
+if missing := missing_points():
+    raise ImportError(
+        f"userlock cannot protect writes with google-cloud-ndb {installed_release()}: "
+        f"{'; '.join(missing)}. Install google-cloud-ndb 2.3 to 2.7, with which it is tested, "
+        f"or a newer userlock"
+    )
 
 _KEY: Any = ndb_package.Model.key
-
-# --- reading ndb's objects ------------------------------------------------------------------
 
 
 def key_of(entity: Any) -> Any:
@@ -83,7 +67,6 @@ def key_of(entity: Any) -> Any:
 
 
 def kind_of(ndb_key: Any) -> str:
-    """Return the kind of a key."""
     kind: str = ndb_key.flat()[-2]  # `kind()` makes a deep copy of the path, as `id()` does
     return kind
 
@@ -102,9 +85,7 @@ def name_of(ndb_key: Any) -> tuple[Any, ...]:
 
 def look_up(ndb_key: Any) -> Callable[[], Any]:
     """Begin a look-up, in one RPC with those of this turn; return a function that waits for it.
-
-    As `ndb_key.get_async()` without caches, in two thirds of its calls.
-    """
+    As `ndb_key.get_async()` without caches, in two thirds of its calls."""
     message = _datastore_api.lookup(ndb_key._key, _options.ReadOptions())
 
     def entity() -> Any:
@@ -122,12 +103,10 @@ def name_in(raw_key: Any) -> tuple[Any, ...]:
 
 
 def is_complete(ndb_key: Any) -> bool:
-    """Return whether there is a key and it has an id."""
     return ndb_key is not None and ndb_key.flat()[-1] is not None
 
 
 def raw_key_of(ndb_key: Any) -> Any:
-    """Return the (raw) message of a key."""
     return message_of(ndb_key._key)
 
 
@@ -152,18 +131,13 @@ def classes_of(kind: str) -> Iterator[Any]:
         yield from (each for each in below if each._get_kind() == kind)
 
 
-# --- replacing ndb's functions --------------------------------------------------------------
+def instead(*names: str) -> Callable[[Callable[..., Any]], Any]:
+    """As `around`, of a function (no method), by one that gets the original first."""
+    return lambda function: around(*names)(lambda former: functools.partial(function, former))
 
 
 def around(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Replace a function of ndb, under each of its names, by what is made of the original.
-
-    @around("_datastore_api:put")
-    def _ticketed_put(put):
-        def put_with_ticket(entity, options):
-            return put(entity, options)
-        return put_with_ticket
-    """
+    """Replace a function of ndb, under each of its names, by what is made of the original."""
 
     def replace(make: Callable[..., Any]) -> Callable[..., Any]:
         places = []

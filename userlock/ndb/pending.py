@@ -5,10 +5,10 @@ An error travels as one object, from the write to the code that catches it:
     write ──▶ future of the put ──▶ tasklet ──▶ future of the tasklet ──▶ application
               set_exception         exception   set_exception             result
 
-It is *unseen* while it lies in a future and nobody has asked that future for it. A
-tasklet that asks and does not catch it puts it into its own future, where it is unseen
-again. So it does not matter whose future was dropped. A lock or a context that is
-left raises the first unseen error of its writes.
+It is *unseen* while it lies in a future that nobody has asked for it. A tasklet that asks
+and does not catch it puts it into its own future, where it is unseen again. So it does
+not matter whose future was dropped. A lock or a context that is left raises the first
+unseen error of its writes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from concurrent.futures import Future
 from typing import Any
 
 import grpc
@@ -36,26 +37,17 @@ log = logging.getLogger(__name__)
 _PATIENCE_WITH_THREADS = 5.0
 #: Longest wait for a write before its lock is released: ndb's deadline of an RPC, and some.
 _PATIENCE = 70.0
-#: An error that is handed on takes one turn of the event loop for each tasklet.
-_MOST_TURNS = 100
-
-
-# --- books ----------------------------------------------------------------------------------
+_MOST_TURNS = 100  # an error that is handed on takes one turn of the event loop for each tasklet
 
 
 def books_of(tenure: HeldLock) -> Books:
-    """Return the books of a tenure."""
-    books = notes_of(tenure).get("books")
-    if books is None:
-        books = notes_of(tenure).setdefault("books", Books())
-    return books  # type: ignore[return-value]
+    notes: Any = notes_of(tenure)
+    found: Books = notes.get("books") or notes.setdefault("books", Books())
+    return found
 
 
 def finish(books: Books, where: str, *, wait: bool = True, under_locks: bool = True) -> None:
-    """Wait for the writes, then `raise_unseen`.
-
-    `wait`: otherwise it is left open which of them have landed.
-    """
+    """Wait for the writes, then `raise_unseen`. Without `wait`, it stays open which have landed."""
     given: set[int] = set()
     # A write that ends may begin another one, in a hook or a tasklet.
     while left := [write for number, write in tuple(books.writes.items()) if number not in given]:
@@ -84,13 +76,12 @@ def _let_errors_arrive() -> None:
 
 
 def raise_unseen(books: Books, where: str, *, under_locks: bool = True) -> None:
-    """Raise the first unseen error of a write, and log the others.
-
-    `under_locks`: also those of which a lock is held, whose end would raise them.
-    """
+    """Raise the first unseen error of a write, and log the others; with `under_locks` also those of
+    which a lock is held, whose end would raise them."""
     errors = []
     for failure in tuple(books.failures.values()):
-        if under_locks or not failure.is_under_lock:
+        tenures = (tenure for _, held in failure.writes for tenure in held)
+        if under_locks or not any(tenure.held for tenure in tenures):
             error = failure.unseen
             if error is not None:
                 errors.append(error)
@@ -105,13 +96,9 @@ def raise_unseen(books: Books, where: str, *, under_locks: bool = True) -> None:
 
 
 class Failure:
-    """The error of writes of one request, in books for as long as anybody has it.
+    """The error of writes of one request, in books for as long as anybody has it."""
 
-    Attributes:
-        moves: how often such errors have been put into futures, or taken out, in this process.
-    """
-
-    moves = 0
+    moves = 0  # how often such errors have been put into futures, or taken out, in this process
 
     def __init__(self, error: BaseException) -> None:
         number = id(error)
@@ -141,11 +128,6 @@ class Failure:
         if self._kept is not None and self._kept.__traceback__ is not self._traceback:
             self.settle()
         return self._kept
-
-    @property
-    def is_under_lock(self) -> bool:
-        """Return whether a lock of one of its writes is held."""
-        return any(tenure.held for _, tenures in self.writes for tenure in tenures)
 
     def lies_in(self, future: Any, error: BaseException) -> None:
         """Note that a future has the error now, and learn when it is asked for it."""
@@ -177,17 +159,11 @@ class Failure:
 
 def failure_of(error: BaseException) -> Failure | None:
     """Return the notes about an error of a write of this request; None if it is another one's."""
-    if current_context() is None:
-        return None
-    return request_notes().books.failures.get(id(error))
+    return request_notes().books.failures.get(id(error)) if current_context() else None
 
 
 def note_failure(
-    error: BaseException,
-    key: Any,
-    tenures: Iterable[HeldLock],
-    notes: RequestNotes,
-    *more: Books,
+    error: BaseException, key: Any, tenures: Iterable[HeldLock], notes: RequestNotes, *more: Books
 ) -> Failure:
     """Note the error of a write. It is unseen as soon as it lies in a future."""
     tenures = tuple(tenures)
@@ -214,23 +190,17 @@ def setting(set_exception: Any) -> Any:
     return set_exception_unseen
 
 
-# --- writes on their way --------------------------------------------------------------------
-
-
-#: Of the writes of this process.
-_numbers = itertools.count(1)
+_numbers = itertools.count(1)  # of the writes of this process
 
 
 class PendingWrite:
     """A write, or an operation that writes, until it is over."""
 
-    #: ndb's future of it, while it is on its way.
-    future: Any = None
-    #: What sends it, a gRPC future; None before.
-    sent_by: Any = None
+    future: Any = None  # ndb's future of it, while it is on its way
+    sent_by: Any = None  # what sends it, a gRPC future; None before
     #: The request's writes under way, by key; it may be among them, by its own.
     _flying: dict[Any, Any] = {}  # noqa: RUF012 (of those that are in none)
-    _key: Any = None
+    key: Any = None
 
     def __init__(self, context: Any, books: Iterable[Books] = ()) -> None:
         self.books = list(books)
@@ -239,18 +209,16 @@ class PendingWrite:
         self.begun_by = threading.get_ident()
 
     def enter(self, future: Any) -> None:
-        """Enter it in its books, until it is over."""
         self.future = future
         for books in self.books:
             books.writes[self.number] = self
         future.add_done_callback(self._over)
 
     def forget(self) -> None:
-        """Leave the books."""
         for books in self.books:
             books.writes.pop(self.number, None)
-        if self._flying and self._flying.get(self._key) is self:
-            del self._flying[self._key]
+        if self._flying and self._flying.get(self.key) is self:
+            del self._flying[self.key]
         self.future = None
 
     def _over(self, future: Any) -> None:
@@ -324,14 +292,6 @@ def _wait_for_reply(write: PendingWrite) -> bool:
     return True
 
 
-class _Bell:
-    """Wakes an event loop, which takes it for an RPC that has ended."""
-
-    def add_done_callback(self, wake: Callable[[Any], object]) -> None:
-        """Call the loop's function at once."""
-        wake(self)
-
-
 def _run_until_done(future: Any, eventloop: Any) -> bool:
     """Run an event loop until a future is done, for a limited time. Returns whether it never will
     be: an exception has gone through ndb's code between sending a write and waiting for it."""
@@ -340,7 +300,9 @@ def _run_until_done(future: Any, eventloop: Any) -> bool:
 
     def give_up() -> None:
         late.set_result(None)
-        eventloop.queue_rpc(_Bell(), lambda _: None)
+        bell: Future[None] = Future()
+        bell.set_result(None)
+        eventloop.queue_rpc(bell, lambda _: None)  # an RPC that has ended wakes the loop
 
     timer = threading.Timer(_PATIENCE, give_up)
     timer.daemon = True
@@ -357,31 +319,24 @@ def _run_until_done(future: Any, eventloop: Any) -> bool:
 
 
 def _wait_for_thread(future: Any) -> bool:
-    done = threading.Event()
-    future.add_done_callback(lambda _: done.set())
     ends = time.monotonic() + _PATIENCE_WITH_THREADS
-    # The future may be done before it has the callback, so poll as well.
     while not future.done() and time.monotonic() < ends:
-        done.wait(0.05)
+        time.sleep(0.01)  # a callback of the future could come too late: it is not thread-safe
     landed: bool = future.done()
     return landed
 
 
 def wait_for_key(ndb_key: Any, flying: dict[Any, Any]) -> None:
-    """Wait for the writes of an entity that are `flying`: a second put builds on the first.
-
-    ndb sends the writes of one turn in one commit, which must not change an entity twice.
-    """
+    """Wait for the writes of an entity that are `flying`: a second put builds on the first, and ndb
+    sends the writes of one turn in one commit, which must not change an entity twice."""
     while (write := flying.get(ndb_key)) is not None and wait_for(write):
         if flying.get(ndb_key) is write:  # another one may have begun meanwhile
             del flying[ndb_key]
 
 
 def wait_for_all(context: Any) -> None:
-    """Wait for the writes that this thread has under way on the event loop of a context.
-
-    Those of other threads may need this one to go on. Fencing keeps the two apart.
-    """
+    """Wait for the writes that this thread has under way on the event loop of a context. Those of
+    other threads may need this one to go on; fencing keeps the two apart."""
     for write in tuple(request_notes().flying.values()):
         mine = write.begun_by == threading.get_ident()
         if mine and write.begun_in.eventloop is context.eventloop:

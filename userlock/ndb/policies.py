@@ -1,14 +1,12 @@
 """Write policies: the conditions under which the entities of a model are written.
 
-Each class has exactly one. A class with none, or with two, is refused when it is
-defined. Kinds of classes with a policy are *watched*: their writes pass the gate
-only with a ticket (`stub`).
+Each class has exactly one. Kinds of classes with a policy are *watched*: their writes pass
+the gate only with a ticket (`stub`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -19,8 +17,8 @@ from userlock.errors import ConfigurationError
 class WritePolicy:
     """The conditions for writes of a model; the value of `_write_policy` in its class.
 
-    A write that the policy does not allow raises a `WriteViolation` before
-    anything is sent. Writes are fenced under every policy.
+    A write that it does not allow raises a `WriteViolation` before anything is sent. Writes are
+    fenced under every policy.
 
     Attributes:
         name: the policy, in words.
@@ -81,13 +79,10 @@ _CHOICES = (
 
 
 def settle_policy(cls: type, default: WritePolicy | None) -> WritePolicy:
-    """Return the one policy of a class that is being defined.
+    """Return the one policy of a class that is being defined, or raise ConfigurationError.
 
-    Its own `_write_policy` or lock rule counts (a rule implies the user's lock),
-    then the policy of its bases, then the default.
-
-    Raises:
-        ConfigurationError: it has none, or two.
+    Its own `_write_policy` or lock rule counts (a rule implies the user's lock), then the policy
+    of its bases, then the default.
     """
     own = _named_by(cls)
     if len(own) > 1:
@@ -98,7 +93,11 @@ def settle_policy(cls: type, default: WritePolicy | None) -> WritePolicy:
         )
     if own:
         return next(iter(own))
-    inherited = _inherited_by(cls)
+    inherited: dict[WritePolicy, str] = {}
+    for base in cls.__bases__:
+        policy = getattr(base, "_write_policy", None)
+        if policy is not None and policy != WritePolicy.ABSTRACT:
+            inherited.setdefault(policy, base.__name__)
     if len(inherited) > 1:
         (first, from_first), (second, from_second), *_ = inherited.items()
         raise ConfigurationError(
@@ -136,42 +135,10 @@ def _named_by(cls: type) -> dict[WritePolicy, str]:
     return own
 
 
-def _inherited_by(cls: type) -> dict[WritePolicy, str]:
-    """Return the policies of a class's bases, each with the name of the base."""
-    inherited: dict[WritePolicy, str] = {}
-    for base in cls.__bases__:
-        policy = getattr(base, "_write_policy", None)
-        if policy is not None and policy != WritePolicy.ABSTRACT:
-            inherited.setdefault(policy, base.__name__)
-    return inherited
+#: The class of each watched kind. As in ndb, the latest one counts.
+_classes: dict[str, Any] = {}
 
-
-# --- watched kinds --------------------------------------------------------------------------
-
-#: The living classes of each watched kind, the latest last.
-_classes: dict[str, list[weakref.ref[Any]]] = {}
-
-
-def watch(kind: str, cls: Any) -> None:
-    """Watch a kind for as long as the class lives. The latest class of a kind counts."""
-    if watched_class(kind) is cls:
-        return
-
-    def forget(gone: weakref.ref[Any]) -> None:
-        left = [each for each in _classes[kind] if each is not gone]
-        if left:
-            _classes[kind] = left
-        else:
-            del _classes[kind]
-
-    _classes[kind] = [*_classes.get(kind, ()), weakref.ref(cls, forget)]
-
-
-def watched_class(kind: str) -> Any:
-    """Return the class of a kind, or None if it is not watched."""
-    found = _classes.get(kind)
-    return None if found is None else found[-1]()
-
-
-#: Returns whether a kind is watched.
-is_watched: Callable[[str], bool] = _classes.__contains__
+watch: Callable[[str, Any], None] = _classes.__setitem__
+#: Returns the class of a kind, or None if it is not watched.
+watched_class: Callable[[str], Any] = _classes.get
+is_watched: Callable[[str], bool] = _classes.__contains__  # returns whether a kind is watched

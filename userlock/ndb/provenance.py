@@ -1,8 +1,7 @@
-"""Read stamps: what an entity object stands for.
+"""Read stamps, which say what an entity object stands for, and the ledger of a request's versions.
 
-Each entity that comes out of Datastore gets a stamp with what its reader held
-when it asked. A read is not checked. When a put has landed, its object gets a
-new stamp.
+Each entity that comes out of Datastore gets a stamp with what its reader held when it asked. A
+read is not checked. When a put has landed, its object gets a new stamp.
 """
 
 from __future__ import annotations
@@ -17,22 +16,19 @@ from userlock.callsite import CallSite, here
 from userlock.lock.configuration import defaults
 from userlock.lock.held_lock import HeldLock
 from userlock.lock.scope import current_scope
-from userlock.ndb.patches import is_complete
+from userlock.ndb.patches import is_complete, name_of
 from userlock.settings import Settings
+
+MOST_SEEN = 10_000  # the entities that a ledger knows; the oldest are forgotten
 
 #: Orders reads and puts within the process. `next` on a count is atomic in CPython.
 orders = itertools.count(1)
 
 NO_LOCKS: Mapping[str, HeldLock] = {}
 
-#: The version of an entity that was deleted while an object of it remains.
-DELETED = -1
-
-#: The version of an object whose put has landed, and whose entity has been changed since.
-OVERTAKEN = -2
-
-#: The version of a part of an entity, from a projection query.
-PARTIAL = -3
+#: Versions of objects: the entity was deleted, it was changed after this object's put had landed,
+#: and the object is a part of it, from a projection query.
+DELETED, OVERTAKEN, PARTIAL = -1, -2, -3
 
 
 class Origin(NamedTuple):
@@ -65,12 +61,10 @@ class Stamped:
     """Base of the models: an entity object with a stamp."""
 
     _userlock_stamp: Stamp | None = None
-    #: The key, whatever properties an application has.
-    _userlock_key: Any = ndb.Model.key
+    _userlock_key: Any = ndb.Model.key  # the key, whatever properties an application has
 
 
 def current_settings() -> Settings:
-    """Return the settings of the current scope, or the process's defaults."""
     scope = current_scope()
     return defaults.settings if scope is None else scope.settings
 
@@ -124,3 +118,85 @@ def version_of(entity: Any) -> int:
     """Return the version at which an entity object was read or put; 0 if it is not known."""
     stamp = stamp_of(entity)
     return 0 if stamp is None else max(stamp.version, 0)
+
+
+class Ledger:
+    """The versions that one request has seen, by the names of the entities.
+
+    A delete has only a key. It builds on the version that its request has last seen of the entity,
+    whatever has become of the object, and under any lock. Without one only the lock protects it.
+    """
+
+    def __init__(self) -> None:
+        #: Stamps of the last versions, and of the last puts that have landed.
+        self._seen: dict[Any, Stamp] = {}
+        self._puts: dict[Any, Stamp] = {}
+        #: The versions that a refused write has built on, or one that a delete has deleted.
+        self._refused: dict[Any, int] = {}
+        self.deletions: dict[Any, int] = {}
+        #: New entities whose ids Datastore has allocated in transactions, which may be rolled back.
+        self._allocated: dict[Any, int] = {}
+
+    def saw(self, stamp: Stamp, *, put: bool = False) -> None:
+        """Note the version of a read, or of a put that has landed."""
+        name, mine, seen = name_of(stamp.key), Stamp(None, *stamp[1:7]), self._seen
+        before = seen.pop(name, mine)
+        # The answer to an earlier read may come after that to a put.
+        seen[name] = before if before.version > stamp.version else mine
+        if len(seen) > MOST_SEEN:
+            del seen[next(iter(seen))]
+        if put:
+            _note(self._puts, name, mine)
+
+    def last(self, ndb_key: Any) -> Stamp | None:
+        """Return the stamp of the last version that the request has seen; None if it is unknown."""
+        return self._seen.get(name_of(ndb_key)) if self._seen else None
+
+    def later_put(self, stamp: Stamp) -> Stamp | None:
+        """Return the put of a later version than that which an object stands for."""
+        put = self._puts.get(name_of(stamp.key)) if self._puts else None
+        if put is None or not 0 <= stamp.version <= put.version:
+            return None
+        # A server without versions says 0 of all.
+        later = put.version > stamp.version or (put.version == 0 and put.order > stamp.order)
+        return put if later else None
+
+    def deleted(self, ndb_key: Any, version: int) -> None:
+        """Note a delete that has landed, and the version that it built on; 0 for any."""
+        name = name_of(ndb_key)
+        self._seen.pop(name, None)
+        self._puts.pop(name, None)
+        if version:
+            _note(self.deletions, name, max(version, self.deletions.get(name, 0)))
+
+    def missing(self, name: Any) -> None:
+        self._seen.pop(name, None)
+
+    def has_deleted(self, stamp: Stamp) -> bool:
+        """Return whether the request has deleted the very version that an object stands for."""
+        return bool(self.deletions.get(name_of(stamp.key)) == stamp.version)
+
+    def refused(self, ndb_key: Any, version: int) -> None:
+        """Note that a write was refused, or is in doubt: objects of that version are outdated."""
+        name = name_of(ndb_key)
+        _note(self._refused, name, max(version, self._refused.get(name, 0)))
+
+    def is_outdated(self, stamp: Stamp) -> bool:
+        """Return whether a write was refused that built on this version, or a later one."""
+        refused = self._refused.get(name_of(stamp.key)) if self._refused else None
+        return refused is not None and stamp.version <= refused
+
+    def allocated(self, ndb_key: Any) -> None:
+        """Note an id that Datastore has allocated in a transaction."""
+        _note(self._allocated, name_of(ndb_key), 1)
+
+    def was_allocated(self, ndb_key: Any) -> bool:
+        """Return whether the id was allocated in a transaction: nobody else knows it."""
+        return bool(self._allocated) and name_of(ndb_key) in self._allocated
+
+
+def _note(facts: dict[Any, Any], name: Any, fact: Any) -> None:
+    facts.pop(name, None)
+    facts[name] = fact
+    if len(facts) > MOST_SEEN:
+        del facts[next(iter(facts))]

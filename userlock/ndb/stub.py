@@ -6,9 +6,6 @@
 - AllocateIds: a key that gets an id keeps its ticket.
 - Rollback: its error does not hide the reason for it.
 - The other reads pass unchanged. An RPC that is not known is refused.
-
-ndb calls `stub.<rpc>.future(request, timeout=…, metadata=…)`. The synchronous
-form is gated as well.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import grpc
 from google.api_core import exceptions as core_exceptions
@@ -27,30 +24,22 @@ from google.cloud.ndb import tasklets
 
 from userlock.callsite import CallSite, here
 from userlock.errors import UserLockError, WriteNotFenced, WriteViolation
+from userlock.ndb.calls import Running, WrappedCall, begin_call
 from userlock.ndb.commits import (
     Call,
     Landed,
+    PlainCommit,
     Result,
+    TransactionCommit,
     deletes,
     is_transient,
     key_of,
-    kind_of,
 )
-from userlock.ndb.context import (
-    Attempt,
-    current_attempt,
-    current_context,
-    in_transaction,
-    request_notes,
-)
-from userlock.ndb.late_begin import begin_call
+from userlock.ndb.context import current_attempt, current_context, in_transaction, request_notes
 from userlock.ndb.patches import classes_of, name_in, ndb_key_of
 from userlock.ndb.pending import raise_unseen, watch_commit
-from userlock.ndb.plain_commits import PlainCommit
 from userlock.ndb.policies import is_watched
 from userlock.ndb.provenance import PARTIAL, Origin, Stamped, origin, place_of_read
-from userlock.ndb.running import Running, WrappedCall
-from userlock.ndb.transaction_commits import TransactionCommit
 from userlock.ndb.transactions import undisguised
 from userlock.ndb.wire import PASSED, note_passed, number_in, put_number, raw
 from userlock.ndb.writes import Write, redeem
@@ -59,10 +48,9 @@ log = logging.getLogger(__name__)
 
 _TRANSACTIONAL = datastore_types.CommitRequest.Mode.TRANSACTIONAL
 
-#: RPCs that write nothing, or no entity.
-_HARMLESS = frozenset({"begin_transaction", "reserve_ids"})
-#: Attributes of a transport that are no RPCs. Not its channel, which would lead past the gate.
-_ATTRIBUTES = frozenset({"close", "host", "kind"})
+#: RPCs that write nothing, or no entity, and attributes of a transport that are no RPCs; not its
+#: channel, which would lead past the gate.
+_HARMLESS = frozenset({"begin_transaction", "reserve_ids", "close", "host", "kind"})
 
 
 class Gate:
@@ -78,43 +66,32 @@ class Gate:
         if name.startswith(("__", "_userlock")):
             raise AttributeError(name)
         found = getattr(self._userlock_stub, name)
-        if name in _HARMLESS or name in _ATTRIBUTES:
-            return found
-        raise WriteNotFenced.unknown_rpc(name)
+        if name not in _HARMLESS:
+            raise WriteNotFenced.unknown_rpc(name)
+        return found
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._userlock_stub, name, value)
 
 
-def gated(stub: Any) -> Any:
-    """Return the gate before a stub; the stub itself if it is a gate."""
-    return stub if type(stub) is Gate else Gate(stub)
+def _gated_stub(client: Any) -> Any:
+    attributes = vars(client)
+    if "stub" not in attributes:
+        raise AttributeError("this ndb.Client has no stub yet")
+    if type(attributes["stub"]) is not Gate:
+        attributes["stub"] = Gate(attributes["stub"])
+    return attributes["stub"]
 
 
-class GatedStub:
-    """The attribute `stub` of `ndb.Client`: gated, also in clients that were made before."""
-
-    def __get__(self, client: Any, owner: Any = None) -> Any:
-        if client is None:
-            return self
-        try:
-            stub = vars(client)["stub"]
-        except KeyError:
-            raise AttributeError("this ndb.Client has no stub yet") from None
-        if type(stub) is not Gate:
-            stub = vars(client)["stub"] = Gate(stub)
-        return stub
-
-    def __set__(self, client: Any, stub: Any) -> None:
-        vars(client)["stub"] = gated(stub)
-
-    def __delete__(self, client: Any) -> None:
-        vars(client).pop("stub", None)
+#: The attribute `stub` of `ndb.Client`: gated, also in clients that were made before.
+client_stub = property(
+    _gated_stub,
+    lambda client, stub: vars(client).update(stub=stub),
+    lambda client: vars(client).pop("stub", None),
+)
 
 
 class _Method:
-    """One RPC of a stub."""
-
     def __init__(self, name: str, stub: Any) -> None:
         self._name = name
         self._stub = stub
@@ -126,10 +103,9 @@ class _Method:
         return take(begin_call(self._stub, self._name, request, args, options, waits=True))
 
     def future(self, request: Any, *args: Any, **options: Any) -> Any:
-        """Begin the call. Returns a gRPC future, as ndb uses them."""
         request, take = self.prepare(request)
         call = begin_call(self._stub, self._name, request, args, options)
-        return call if take is _unchanged else _TakenCall(call, take)
+        return call if take is _unchanged else WrappedCall(call, take)
 
     def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
         """Return the request that is to be sent, and a function that changes its answer."""
@@ -138,17 +114,6 @@ class _Method:
 
 def _unchanged(response: Any) -> Any:
     return response
-
-
-class _TakenCall(WrappedCall):
-    """A call whose answer is changed when it is taken."""
-
-    def __init__(self, call: Any, take: Callable[[Any], Any]) -> None:
-        self._call = call
-        self._take = take
-
-    def result(self, *args: Any, **kwargs: Any) -> Any:
-        return self._take(self._call.result(*args, **kwargs))
 
 
 # --- reads ----------------------------------------------------------------------------------
@@ -171,7 +136,7 @@ def _stamp_found(asked: Origin, response: Any) -> Any:
         if is_watched(result.entity.key.path[-1].kind):
             if result.version:
                 put_number(result.entity, result.version)  # for the global cache
-            found.append(_Result(result, asked, None))
+            found.append(_Result(result, result.version, asked, None))
         else:
             found.append(query_types.EntityResult.wrap(result))
     response.__dict__["found"] = found  # hides the message's own field
@@ -194,11 +159,11 @@ class _RunQuery(_Method):
 
 def _stamp_batch(asked: Origin, place: CallSite | None, response: Any) -> Any:
     results = raw(response).batch.entity_results
-    if any(is_watched(kind_of(result.entity.key)) for result in results):
+    if any(is_watched(result.entity.key.path[-1].kind) for result in results):
         batch = response.batch
         whole = batch.entity_result_type == query_types.EntityResult.ResultType.FULL
         batch.__dict__["entity_results"] = [
-            _Result(each, asked, place, whole=whole) for each in results
+            _Result(each, each.version if whole else PARTIAL, asked, place) for each in results
         ]
         response.__dict__["batch"] = batch
     return response
@@ -212,27 +177,16 @@ def stamped_message(entity: Any, stamp: tuple[int, Origin, CallSite | None]) -> 
 
 
 class _Result:
-    """One result of a look-up or query, for ndb. Its entity is made on demand."""
+    """One result of a look-up or query, for ndb. Its entity, with its stamp, is made on demand."""
 
-    __slots__ = ("_asked", "_place", "_raw", "_whole")
+    __slots__ = ("_raw", "_stamp")
 
-    def __init__(
-        self, result: Any, asked: Origin, place: CallSite | None, *, whole: bool = True
-    ) -> None:
-        self._whole = whole
-        self._raw = result
-        self._asked = asked
-        self._place = place
+    def __init__(self, result: Any, version: int, asked: Origin, place: CallSite | None) -> None:
+        self._raw, self._stamp = result, (version, asked, place)
 
     @property
     def entity(self) -> Any:
-        """Return the Entity message of google-cloud-datastore's, with its stamp."""
-        version = self._raw.version if self._whole else PARTIAL
-        return stamped_message(self._raw.entity, (version, self._asked, self._place))
-
-    @property
-    def cursor(self) -> Any:
-        return self._raw.cursor
+        return stamped_message(self._raw.entity, self._stamp)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(query_types.EntityResult.wrap(self._raw), name)
@@ -267,9 +221,6 @@ def _put_numbers(numbers: list[int], response: Any) -> Any:
 class _Rollback(_Method):
     """Rollback. Its error is logged: ndb would raise it instead of the reason for the rollback."""
 
-    def __call__(self, request: Any, *args: Any, **options: Any) -> Any:
-        return self.future(request, *args, **options).result()
-
     def future(self, request: Any, *args: Any, **options: Any) -> Any:
         return _QuietCall(begin_call(self._stub, self._name, request, args, options))
 
@@ -299,9 +250,10 @@ _REQUESTS: dict[str, Any] = {
 
 class _Commit(_Method):
     def __call__(self, request: Any, *args: Any, **options: Any) -> Any:
-        if self._plan_of(request) is None:
+        plan = self._plan_of(request)
+        if plan is None:
             return super().__call__(request, *args, **options)
-        return self.future(request, *args, **options).result()
+        return plan.run(functools.partial(self._send, type(request), args, options)).result()
 
     def future(self, request: Any, *args: Any, **options: Any) -> Any:
         plan = self._plan_of(request)
@@ -311,11 +263,10 @@ class _Commit(_Method):
 
     def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
         if raw(request).transaction and in_transaction():
-            return request, functools.partial(_note_committed, current_attempt())
+            return request, current_attempt().end
         return request, _unchanged
 
     def _plan_of(self, request: Any) -> _Plan | None:
-        """Return the plan of a request; None if nothing in it is watched."""
         sent = raw(request)
         if number_in(sent) == PASSED:
             if self._is_last:
@@ -352,8 +303,8 @@ class _Commit(_Method):
 class _InterruptedCall:
     """A commit that another exception, as of a signal, has interrupted while it was begun.
 
-    It may have been sent, so it counts as one whose reply is lost. The exception is raised on the
-    next turn of the event loop, out of the wait for the write.
+    It may have been sent, so its reply counts as lost. The exception is raised on the next turn of
+    the event loop, out of the wait for the write.
     """
 
     def __init__(self, error: BaseException) -> None:
@@ -372,28 +323,17 @@ class _InterruptedCall:
         return False
 
 
-def _note_committed(attempt: Attempt, response: Any) -> Any:
-    attempt.over = True
-    return response
-
-
 class _Plan:
     """A commit request, its tickets, and their outcomes so far: ndb may send it again."""
 
     def __init__(
-        self,
-        request: Any,
-        tickets: list[Write | None],
-        refused: dict[int, Exception],
-        asked: bytes,
+        self, request: Any, tickets: list[Write | None], refused: dict[int, Exception], asked: bytes
     ) -> None:
         #: The caller's request, serialised. A changed one needs another plan.
         self.asked = asked
         self._in_transaction = bool(request.transaction)
-        #: The ticket of each mutation; None for a mutation of another kind.
-        self._tickets = tickets
-        #: The errors of the mutations that are not sent, by index.
-        self._refused = refused
+        self._tickets = tickets  # of each mutation; None for one of another kind
+        self._refused = refused  # the errors of the mutations that are not sent, by index
         #: The error of each settled mutation; None if it has landed.
         self._settled: dict[int, Exception | None] = {}
         kind = TransactionCommit if self._in_transaction else PlainCommit
@@ -406,15 +346,13 @@ class _Plan:
                 if ticket is not None and index not in self._refused:
                     ticket.check_commit()
         running = Running(self._commit.steps(), self._take, send)
-        # The wait for each write may be interrupted from here on.
-        books = {}
+        books: dict[Any, None] = {}
         for ticket in self._tickets:
             if ticket is not None:
-                ticket.sent_by = running
-                for each in ticket.books:
-                    books[id(each)] = each
+                ticket.sent_by = running  # from here on, the wait for it may be interrupted
+                books |= dict.fromkeys(ticket.books)
         if self._in_transaction and books:
-            watch_commit(running, books.values())
+            watch_commit(running, books)
         running.advance()
         return running
 
@@ -442,16 +380,14 @@ class _Plan:
         response = datastore_types.CommitResponse.wrap(result.response)
         error = result.error or first
         if error is not None:
-            answer = CommitAnswer(response, errors, result.errors)
-            error._userlock_answer = answer  # type: ignore[attr-defined]
+            answers = response, errors, result.errors
+            error._userlock_answer = answers  # type: ignore[attr-defined]  # for `settle`
         return response, error
 
 
 def _plan(request: Any) -> _Plan | None:
-    """Return the plan of a (raw) CommitRequest; None if nothing in it is watched.
-
-    If it is applied as a whole, the error of a mutation that must not be sent is raised.
-    """
+    """Return the plan of a (raw) CommitRequest; None if nothing in it is watched. If it is applied
+    as a whole, the error of a mutation that must not be sent is raised."""
     if request.transaction and in_transaction():
         attempt = current_attempt()
         if attempt.books.failures:
@@ -466,38 +402,30 @@ def _plan(request: Any) -> _Plan | None:
             continue
         ticket = tickets[index] = redeem(key)
         if ticket is not None and ticket.withdrawn:
-            refused[index] = ticket.withdrawn_error()
-        elif ticket is None or (ticket.relies_on_its_locks and not request.transaction):
-            error = _refusal(ticket, key, mutation)
-            if error is not None:
-                if request.mode == _TRANSACTIONAL:
-                    raise error
+            why = "another write that was begun with it was refused, so it was not sent"
+            refused[index] = ticket.not_fenced(why, "see the error of that write")
+            continue
+        if ticket is None:
+            kinds = classes_of(key.path[-1].kind)
+            refused[index] = WriteNotFenced.without_ticket(
+                key=ndb_key_of(key),
+                put_at=here(),
+                deleting=deletes(mutation),
+                rival=next((each for each in kinds if not issubclass(each, Stamped)), None),
+            )
+        elif ticket.relies_on_its_locks and not request.transaction:
+            try:
+                ticket.check_commit()
+            except WriteViolation as error:
                 refused[index] = error
+        if index in refused and request.mode == _TRANSACTIONAL:
+            raise refused[index]
     if not any(tickets) and not refused:
         return None
     asked = request.SerializeToString()
     own = type(request).FromString(asked)
     own.DiscardUnknownFields()  # the tickets
     return _Plan(own, tickets, refused, asked)
-
-
-def _refusal(
-    ticket: Write | None, key: Any, mutation: Any
-) -> WriteNotFenced | WriteViolation | None:
-    """Return the error of a watched mutation that must not be sent; None if it may be sent."""
-    if ticket is None:
-        others = (each for each in classes_of(kind_of(key)) if not issubclass(each, Stamped))
-        return WriteNotFenced.without_ticket(
-            key=ndb_key_of(key),
-            put_at=here(),
-            deleting=deletes(mutation),
-            rival=next(others, None),
-        )
-    try:
-        ticket.check_commit()
-    except WriteViolation as error:
-        return error
-    return None
 
 
 _GATED: dict[str, type[_Method]] = {
@@ -511,23 +439,8 @@ _GATED: dict[str, type[_Method]] = {
 }
 
 
-# --- answers of commits ---------------------------------------------------------------------
-
-
-class CommitAnswer(NamedTuple):
-    """The results of a commit's mutations, if they differ. Goes along with its error."""
-
-    response: Any  # Datastore's answer, put together
-    errors: dict[int, Exception]  # of each mutation that has one of its own, by index
-    failed: dict[int, Exception]  # of each mutation whose commit has failed
-
-
-def settling(_: Callable[..., None]) -> Callable[..., None]:
-    """Return what gives each future of a commit its own result, in place of ndb's function."""
-    return _settle
-
-
-def _settle(rpc: Any, futures: list[Any]) -> None:
+def settle(rpc: Any, futures: list[Any]) -> None:
+    """Give each future of a commit its own result, in place of ndb's function."""
     error, errors = rpc.exception(), {}
     if error is None:
         response = rpc.result()
@@ -544,10 +457,10 @@ def _settle(rpc: Any, futures: list[Any]) -> None:
                 if not future.done():
                     future.set_exception(last)
             return
-        response, errors = answer.response, answer.failed | answer.errors
-        for index, each in answer.failed.items() if given_up else ():
-            if is_transient(each) and index not in answer.errors:
-                errors[index] = last
+        response, settled, unsettled = answer
+        if given_up:  # which of them ndb has sent again
+            unsettled = {n: last if is_transient(e) else e for n, e in unsettled.items()}
+        errors = unsettled | settled
     # As ndb does, but without a wrapper around each result, which takes longer than all else.
     for index, result in enumerate(response._pb.mutation_results):
         if futures[index].done():

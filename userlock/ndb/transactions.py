@@ -1,7 +1,7 @@
-"""Locks and contexts that are left, and transactions.
+"""Locks that are left, and transactions.
 
-Writes begun under a lock land before it is released. A lock that is left inside
-a transaction is kept until the transaction is over:
+Writes begun under a lock land before it is released. A lock that is left inside a transaction
+is kept until the transaction is over:
 
     A                                   B
     begin transaction
@@ -13,10 +13,10 @@ a transaction is kept until the transaction is over:
 from __future__ import annotations
 
 import contextlib
-import functools
+import inspect
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, overload
 
 from google.api_core.exceptions import Aborted, RetryError
 from google.cloud import ndb
@@ -37,11 +37,12 @@ from userlock.ndb.context import (
     known_notes,
     request_notes,
 )
-from userlock.ndb.pending import books_of, finish, note_failure, raise_unseen, wait_for_all
+from userlock.ndb.pending import books_of, finish, note_failure, wait_for_all
 
 log = logging.getLogger(__name__)
 
-# --- leaving a lock or a context ------------------------------------------------------------
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
 
 
 class DatastoreParticipant:
@@ -58,10 +59,8 @@ class DatastoreParticipant:
         return current_transaction() is not None
 
     def postpone(self, tenure: HeldLock, release: Callable[[], None]) -> None:
-        """Release when this attempt of the transaction is over.
-
-        First, writes land that were begun under the lock outside of the transaction meanwhile.
-        """
+        """Release when this attempt of the transaction is over, and the writes have landed that
+        were begun under the lock outside of the transaction meanwhile."""
 
         def release_quietly() -> None:
             try:
@@ -88,71 +87,42 @@ def finish_writes() -> None:
         finish(notes.books, "this request", under_locks=False)
 
 
-def leave_context(outermost: Any) -> None:
-    """Raise the errors that `finish_writes` would, for an outermost context that has been left."""
-    notes = getattr(outermost, "_userlock_notes", None)
-    if notes is not None:
-        raise_unseen(notes.books, "this context", under_locks=False)
-
-
-# --- transactions ---------------------------------------------------------------------------
-
-
-class _Attempts:
-    """The function of a transaction, which ndb may call again if the locks are still held."""
-
-    def __init__(self, run: Callable[[], Any]) -> None:
-        self._run = run
-        self._latest: Attempt | None = None
-
-    def __call__(self) -> Any:
-        before, attempt = self._latest, current_attempt()
-        self._latest = attempt
-        if before is not None:
-            for write in before.tickets:
-                write.trying_again()
-            puts = [write for write in before.tickets if write.entity is not None]
-            attempt.earlier = puts or before.earlier
-        current_context().call_on_transaction_complete(attempt.end)
-        return self._run()
-
-    def committed(self) -> None:
-        """Call the functions that wait for the commit, outside of locks."""
-        for scope, callback in () if self._latest is None else self._latest.afterwards:
-            if scope is None:
-                callback()
-            else:
-                scope.when_free(callback)
-
-
 def after_commit(callback: Callable[[], object]) -> None:
     """Call a function after the running transaction, when its scope holds no lock any more.
 
     Not after a rollback, and not if it is unknown whether the transaction was committed. Unlike
-    in ndb's `call_on_commit`, where an error runs a committed transaction again, the transaction
-    is over by then. The function must not raise.
+    in ndb's `call_on_commit`, the transaction is over by then. The function must not raise.
     """
     current_attempt().afterwards.append((current_scope(), callback))
 
 
-def running(begin: Any) -> Any:
-    """Return ndb's function that runs a transaction, with userlock's part in it."""
-    return functools.partial(_run_transaction, begin)
-
-
-def _run_transaction(begin: Any, callback: Any, *args: Any, **kwargs: Any) -> Any:
+def run_transaction(begin: Any, callback: Any, *args: Any, **kwargs: Any) -> Any:
     """Begin a transaction after the writes that are under way, as it does not see later ones."""
     context = current_context()
     if context is None or context.transaction:  # ndb raises an error, or the transaction is joined
         return begin(callback, *args, **kwargs)
     # Outside of ndb's retries, which would disguise its errors as those of nested calls.
     wait_for_all(context)
-    attempts = _Attempts(callback)
-    return _with_its_error(begin(attempts, *args, **kwargs), attempts)
+    latest: list[Attempt] = []
+
+    def run() -> Any:
+        """Run the function, which ndb may do again if the locks are still held."""
+        before, attempt = tuple(latest), current_attempt()
+        latest[:] = [attempt]
+        for each in before:
+            for write in each.tickets:
+                write.trying_again()
+            attempt.earlier = [
+                write for write in each.tickets if not write.deleting
+            ] or each.earlier
+        current_context().call_on_transaction_complete(attempt.end)
+        return callback()
+
+    return _with_its_error(begin(run, *args, **kwargs), latest)
 
 
 @tasklets.tasklet
-def _with_its_error(transaction: Any, attempts: _Attempts) -> Any:
+def _with_its_error(transaction: Any, attempts: list[Attempt]) -> Any:
     """Give a transaction's result, or its real error: ndb may have replaced its type."""
     try:
         result = yield transaction
@@ -162,7 +132,11 @@ def _with_its_error(transaction: Any, attempts: _Attempts) -> Any:
         if isinstance(failed, RetryError) and isinstance(failed.cause, NestedRetryException):
             failed = undisguised(failed.cause)
     else:
-        attempts.committed()
+        for scope, after in (each for attempt in attempts for each in attempt.afterwards):
+            if scope is None:
+                after()
+            else:
+                scope.when_free(after)  # outside of locks
         return result
     if isinstance(failed, UserLockError):  # in ndb the application has to ask for other errors
         note_failure(failed, None, (), request_notes())
@@ -184,18 +158,12 @@ def is_conflict(error: BaseException) -> bool:
     return isinstance(error, Aborted)
 
 
-# --- a transaction around a `with` block -----------------------------------------------------
-
-
 @contextlib.contextmanager
 def open_transaction() -> Iterator[None]:
     """Run a block in a transaction, which is committed at its end and rolled back by an error.
 
-    ndb's own take a function, which it may run again. The block runs once: a conflict with
-    another transaction is raised (`Aborted`), and the caller decides whether to run all again.
-
-    Raises:
-        RuntimeError: there is a transaction already.
+    The block runs once: a conflict with another transaction is raised (`Aborted`), and the caller
+    decides whether to run all again. Raises RuntimeError: there is a transaction already.
     """
     if in_transaction():
         raise RuntimeError("a transaction is open already, and transactions do not nest")
@@ -221,3 +189,71 @@ def open_transaction() -> Iterator[None]:
         raise
     over.set_result(None)
     committed.check_success()
+
+
+@overload
+def transactional(
+    function: Callable[_Parameters, _Result], /
+) -> Callable[_Parameters, _Result]: ...
+@overload
+def transactional(
+    *,
+    retries: int = 3,
+    read_only: bool = False,
+    join: bool = True,
+    xg: bool = True,
+    propagation: int | None = None,
+) -> Callable[[Callable[_Parameters, _Result]], Callable[_Parameters, _Result]]: ...
+def transactional(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    retries: int = 3,
+    read_only: bool = False,
+    join: bool = True,
+    xg: bool = True,
+    propagation: int | None = None,
+) -> Any:
+    """Run each call of a function in a transaction, as `ndb.transactional()`, with types.
+
+        @userlock.transactional
+        def spend(user_id: str, points: int) -> None: ...
+
+        @userlock.transactional(retries=0)
+        def spend_once(user_id: str, points: int) -> None: ...
+
+    A call inside a transaction joins it. Put the lock around the call: ndb may run the
+    function again, and a lock taken inside is held until the transaction is over.
+
+    Args:
+        function: what runs in the transaction.
+        retries: how often ndb runs it again after a transient error.
+        read_only: whether the transaction only reads.
+        join: whether a call inside a transaction joins it; else it raises `NotImplementedError`.
+        xg: accepted as in ndb, which ignores it.
+        propagation: an element of `ndb.TransactionOptions`, in place of `join`.
+
+    Raises:
+        TypeError: at the definition: a coroutine function or a generator would run after its
+            transaction.
+    """
+
+    def decorated(function: Callable[..., Any]) -> Any:
+        if runs_later(function):
+            raise TypeError(
+                f"userlock.transactional takes no coroutine function or generator, as "
+                f"{function.__qualname__} is one: it would run after its transaction. To fix it: "
+                f"decorate a plain function, and call it from a coroutine by asyncio.to_thread"
+            )
+        make = ndb.transactional(
+            retries=retries, read_only=read_only, join=join, xg=xg, propagation=propagation
+        )
+        return make(function)
+
+    return decorated if function is None else decorated(function)
+
+
+def runs_later(function: object) -> bool:
+    """Return whether a call of a function only makes a coroutine or a generator."""
+    kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    return any(kind(function) for kind in kinds)

@@ -1,9 +1,8 @@
 """Numbers of ours in Datastore's messages: versions in entities, tickets in keys.
 
-Each is a field that Datastore's schema does not have. protobuf keeps unknown
-fields when it copies, parses and serialises, and ndb ignores them. So a version
-stays with an entity through the global cache. A ticket is taken out of its key
-before the key leaves the process.
+Each is a field that Datastore's schema does not have. protobuf keeps such a field when it
+copies, parses and serialises, and ndb ignores it. So a version stays with an entity through
+the global cache. A ticket is taken out of its key before the key leaves the process.
 """
 
 from __future__ import annotations
@@ -18,10 +17,8 @@ from google.protobuf import unknown_fields
 _KeyMessage: Any = KeyMessage
 _RawKey: Any = KeyMessage.pb()
 
-#: "usl" in ASCII; far above any field number of Datastore's schema.
-_FIELD = 7697260
-#: That field with the wire type of 64 bits, as a varint.
-_TAG = b"\xe1\xb6\xae\x1d"
+_FIELD = 7697260  # "usl" in ASCII; far above any field number of Datastore's schema
+_TAG = b"\xe1\xb6\xae\x1d"  # that field with the wire type of 64 bits, as a varint
 
 
 def raw(message: Any) -> Any:
@@ -50,11 +47,7 @@ PASSED = secrets.randbits(63) | 1
 
 
 def note_passed(request: Any) -> None:
-    """Note in a (raw) request that it has passed a gate."""
     put_number(request, PASSED)
-
-
-# --- keys ------------------------------------------------------------------------------------
 
 
 class QuickKey(Key):
@@ -62,7 +55,6 @@ class QuickKey(Key):
 
     @classmethod
     def like(cls, key: Any) -> Self:
-        """Return a copy of a key."""
         copy = cls.__new__(cls)
         vars(copy).update(vars(key))
         return copy
@@ -98,7 +90,6 @@ class TicketedKey(QuickKey):
 
     @classmethod
     def of(cls, key: Any, number: int) -> Self:
-        """Return a copy of a key, with a number."""
         copy = cls.__new__(cls)
         vars(copy).update(vars(key), number=number, plain=PlainKey(message_of(key)))
         return copy

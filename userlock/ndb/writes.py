@@ -11,19 +11,15 @@ write that its lock failed to protect:
     put, base_version 7 ────▶ conflict: v8 stays
     StaleWriteError
 
-A new object with a key of its own is sent as an insert, where ndb would send an
-upsert. The number of the write travels with the key to the Commit request (`wire`).
-There the gate (`stub`) exchanges it for the version that the write builds on.
-
-All that belongs to a write is in its `Write`. So puts of one object within each other, at
-once, or from two threads do not meet.
+A new object with a key of its own is sent as an insert. The number of the write travels
+with the key to the Commit request (`wire`). There the gate (`stub`) exchanges it for the
+version that the write builds on. All that belongs to a write is in its `Write`, so puts of
+one object within each other, at once, or from two threads do not meet.
 """
 
 from __future__ import annotations
 
-import abc
 import contextvars
-import functools
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -31,20 +27,9 @@ from typing import Any, NamedTuple
 from google.cloud import ndb
 from google.cloud.ndb import tasklets
 
+from userlock import errors
 from userlock.callsite import CallSite
-from userlock.errors import (
-    CommitInDoubt,
-    EntityExistsError,
-    LeaseRanOut,
-    LeaseWasLost,
-    PutAfterRelease,
-    StaleWriteError,
-    UserLockError,
-    WriteAfterCommit,
-    WriteNotFenced,
-    WriteViolation,
-    WrongTransaction,
-)
+from userlock.errors import WriteViolation
 from userlock.events import LISTENERS, StaleWrite
 from userlock.lock.configuration import defaults
 from userlock.lock.held_lock import HeldLock, held_seconds_of
@@ -60,18 +45,8 @@ from userlock.ndb.context import (
     request_notes,
     uses_datastore,
 )
-from userlock.ndb.patches import (
-    is_complete,
-    name_of,
-    path_of,
-)
-from userlock.ndb.pending import (
-    PendingWrite,
-    books_of,
-    note_failure,
-    wait_for_all,
-    wait_for_key,
-)
+from userlock.ndb.patches import is_complete, name_of, path_of
+from userlock.ndb.pending import PendingWrite, books_of, note_failure, wait_for_all, wait_for_key
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import (
     DELETED,
@@ -91,6 +66,8 @@ from userlock.settings import Enforcement, Reaction, Settings
 #: them.
 _open: weakref.WeakValueDictionary[int, Write] = weakref.WeakValueDictionary()
 
+_ABOUT_TO_BE_SENT = "it was about to be sent"
+
 
 def redeem(key: Any) -> Write | None:
     """Return the write whose number is in a (raw) key, once, if it is for the entity of that."""
@@ -100,7 +77,7 @@ def redeem(key: Any) -> Write | None:
     return None
 
 
-class Write(PendingWrite, abc.ABC):
+class Write(PendingWrite):
     """One put or delete. Implements `commits.Write`.
 
     It is in a context variable during the call of ndb that begins it. That call may begin other
@@ -110,16 +87,12 @@ class Write(PendingWrite, abc.ABC):
     deleting = must_be_new = False
     base_version = read_version = 0
     write_id: tuple[str, int] | None = None
-    #: The rows that change in its commit, and what looks after them.
-    rows: Any = None
-    further: Any = None
-    #: The keys of all rows that its entity will have.
-    claimed: tuple[Any, ...] = ()
+    rows: Any = None  # those that change in its commit
+    further: Any = None  # looks after them
+    claimed: tuple[Any, ...] = ()  # the keys of all rows that its entity will have
     withdrawn = doubtful = checked = new_id = False
-    #: Whether only its locks protect it: Datastore would not refuse it.
-    relies_on_its_locks = False
-    #: Whether its entity was read in its transaction, which protects it.
-    _read_here = False
+    relies_on_its_locks = False  # nothing else protects it: Datastore would not refuse it
+    _read_here = False  # its entity was read in its transaction, which protects it
     _lock_id: str | None = None
     stamp: Stamp | None = None
     #: The locks, transaction and settings when it was checked.
@@ -128,43 +101,36 @@ class Write(PendingWrite, abc.ABC):
     fenced = enforced = True
     _path: tuple[Any, ...]
     tenures: tuple[HeldLock, ...] = ()
-    _unguarded = ""
     _error: Exception | None = None
     _options: dict[str, Any]
     _key_sent = False
     #: The latest put of the entity before this write of it, in their transaction.
     _put_before: Any = None
     attempt: Attempt | None = None
+    #: Takes what ndb has made of the entity, and is about to send in a transaction.
+    sends: Callable[[Any], None]
+    #: Notes that it is in Datastore.
+    landed: Callable[[Landed], None]
 
     def __init__(
         self,
         model: Any,
         key: Any,
-        at: CallSite | None,
+        place: CallSite | None,
         context: Any,
         unguarded: str | None = None,
         *,
         entity: Any = None,
         inserts: bool = False,
     ) -> None:
-        if unguarded is not None:
-            if not isinstance(unguarded, str) or not unguarded.strip():
-                raise ValueError(
-                    "unguarded= needs a reason: say why writing without the lock is right"
-                )
-            self._unguarded = unguarded
+        if unguarded is not None and (not isinstance(unguarded, str) or not unguarded.strip()):
+            raise ValueError("unguarded= needs a reason: say why writing without the lock is right")
         super().__init__(context)
-        self.at = at
-        self.entity = entity
-        self._model = model
+        self.entity, self.key, self.place = entity, key, place
+        self._model, self._unguarded, self._inserts = model, unguarded, inserts
         self.stays: bool = model._userlock_stays
-        self._key = key
-        self._inserts = inserts
-        self._notes = request_notes()
-        self._ledger = self._notes.ledger
-        self._flying = self._notes.flying
-
-    # --- its beginning ----------------------------------------------------------------------
+        self._notes = notes = request_notes()
+        self._ledger, self._flying = notes.ledger, notes.flying
 
     def begin(self, begin: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Begin the write by this call of ndb. Returns its future."""
@@ -179,13 +145,13 @@ class Write(PendingWrite, abc.ABC):
                 if self.attempt is not None:
                     self._begun(self.attempt, future)
                 elif not self.new_id:
-                    self._flying[self._key] = self
+                    self._flying[self.key] = self
                 self.enter(future)
                 if group is not None and group.around is around:  # not a write within one of them
                     group.writes.append(self)
         except BaseException as error:
             self.withdraw()
-            if isinstance(error, UserLockError):
+            if isinstance(error, errors.UserLockError):
                 scope = current_scope()
                 tenures = () if scope is None else scope.held.values()
                 note_failure(error, getattr(error, "key", None), tenures, self._notes)
@@ -195,11 +161,10 @@ class Write(PendingWrite, abc.ABC):
         return future
 
     def _look_around(self) -> None:
-        """Note the locks and settings of this moment."""
         scope = current_scope()
         self.held = NO_LOCKS if scope is None else scope.held
         self._settings = settings = defaults.settings if scope is None else scope.settings
-        arranges = REPORTS.is_test_code is not None and REPORTS.arranges(self.at)
+        arranges = REPORTS.is_test_code is not None and REPORTS.arranges(self.place)
         self.fenced = self._model._userlock_always_fenced or (settings.fencing and not arranges)
         self.enforced = (
             settings.enforcement is not Enforcement.OFF
@@ -214,13 +179,13 @@ class Write(PendingWrite, abc.ABC):
         stamp, context = self.stamp, self.begun_in
         transaction: bytes | None = context.transaction
         #: As the key was before Datastore allocates an id.
-        self._path = (self._model._get_kind(),) if self._key is None else path_of(self._key)
+        self._path = (self._model._get_kind(),) if self.key is None else path_of(self.key)
         self.new_id = len(self._path) % 2 == 1
         self.books = books = list(map(books_of, self.tenures))
         if transaction is not None:
             self.attempt = current_attempt()
             if self.attempt.over:
-                raise self._violation(WriteAfterCommit)
+                raise self._violation(errors.WriteAfterCommit)
             books.append(self.attempt.books)
         elif not books:
             books.append(self._notes.books)
@@ -228,15 +193,15 @@ class Write(PendingWrite, abc.ABC):
             self.read_version = max(stamp.version, 0)
             self._read_here = transaction is not None and stamp.transaction == transaction
             if self.fenced and not self._read_here:
-                self.base_version = stamp.version
-                if stamp.version <= 0:
-                    self.base_version = self._version_to_build_on(stamp)
+                self.base_version = self.read_version
+                if not self.base_version:
+                    self._check_without_version(stamp)
         if self.attempt is not None:
             self.attempt.tickets.append(self)
         elif self.base_version:
             honoured = honours_base_version(context.client)
             if not honoured:
-                raise self._not_fenced(*why_not_fenced(context.client, honoured))
+                raise self.not_fenced(**why_not_fenced(context.client, honoured))
         if not self.base_version and not self._read_here:
             self.must_be_new = self._creates()
             if self.tenures and not (self.must_be_new or self.new_id):
@@ -245,17 +210,14 @@ class Write(PendingWrite, abc.ABC):
         self.checked = True
 
     def _creates(self) -> bool:
-        """Return whether the entity must be new."""
         return False
 
-    def _version_to_build_on(self, stamp: Stamp) -> int:
-        if stamp.version == DELETED:
-            return 0
-        if not uses_datastore(self.begun_in, self._key, self._options):
-            return 0  # it lives in the global cache only
+    def _check_without_version(self, stamp: Stamp) -> None:
+        if stamp.version == DELETED or not uses_datastore(self.begun_in, self.key, self._options):
+            return  # it is created again, or lives in the global cache only
         if stamp.version == OVERTAKEN:
             raise self.refused(0)
-        raise self._not_fenced(
+        raise self.not_fenced(
             "it was read without its version, so nobody could tell whether it has changed since",
             "read it again, from Datastore itself (not from a message or a cache, and not from a "
             "server that reports no versions)",
@@ -263,24 +225,18 @@ class Write(PendingWrite, abc.ABC):
 
     def ticketed(self, ds_key: Any, content: Any = None) -> Any:
         """Return the key for its message, with its number once; unchanged if it is another's.
-
-        `content`: what ndb has made of the entity; None for a delete.
-        """
-        if not self.checked or self._key_sent:
-            return ds_key
-        if not self.is_for(ds_key.flat_path, ds_key.namespace):
+        `content` is what ndb has made of the entity; None for a delete."""
+        is_mine = self.checked and not self._key_sent
+        if not is_mine or not self.is_for(ds_key.flat_path, ds_key.namespace):
             return ds_key
         self._key_sent = True
         if content is not None and self.attempt is not None:
             self.sends(content)
         return TicketedKey.of(ds_key, self.number)
 
-    # --- on its way -------------------------------------------------------------------------
-
     def _begun(self, attempt: Attempt, future: Any) -> None:
-        """Note it in its transaction as the latest write of its entity."""
-        self._put_before = attempt.puts.get(self._key)
-        attempt.puts[self._key] = None if self.deleting else self
+        self._put_before = attempt.puts.get(self.key)
+        attempt.puts[self.key] = None if self.deleting else self
 
     def _over(self, future: Any) -> None:
         """Note that it has landed or failed, or waits for the commit of its transaction."""
@@ -289,24 +245,23 @@ class Write(PendingWrite, abc.ABC):
             return  # it has another error than the write's own, and `wait_for` goes on
         self.forget()
         error: BaseException | None = tasklets.Future.exception(future)  # without asking it
-        self._ended(error is not None)
+        if error is not None:
+            self._undo_note()
+        elif self.new_id:
+            # An id has been allocated, and the application has not changed the key again yet.
+            self.key = self.entity._userlock_key
+            stamp = stamp_of(self.entity)  # which learns the key as well
+            if stamp is not None:
+                self._ledger.saw(stamp, put=True)
+            if self.attempt is not None:
+                self.attempt.puts[self.key] = self
+                self._ledger.allocated(self.key)
         if error is None or self.withdrawn:
             return
         if self.attempt is not None and self.attempt.sent:
             return  # the transaction has the error
-        failure = note_failure(error, self.entity_key, self.tenures, self._notes, *self.books)
+        failure = note_failure(error, self.key, self.tenures, self._notes, *self.books)
         failure.lies_in(future, error)
-
-    def sends(self, content: Any) -> None:
-        """Take what ndb has made of the entity, and is about to send in a transaction."""
-
-    def _ended(self, failed: bool) -> None:
-        """Take the first part of the outcome: whether ndb's future has failed."""
-
-    @property
-    def entity_key(self) -> Any:
-        """Return the entity's key, as far as it is known by now."""
-        return self._key
 
     def withdraw(self) -> None:
         """Do not send the write, unless it was sent. Its caller gets another error."""
@@ -317,44 +272,34 @@ class Write(PendingWrite, abc.ABC):
     def _undo_note(self) -> None:
         if self.attempt is not None:
             latest = None if self.deleting else self
-            if self.attempt.puts.get(self._key, ...) is latest:
-                self.attempt.puts[self._key] = self._put_before
+            if self.attempt.puts.get(self.key, ...) is latest:
+                self.attempt.puts[self.key] = self._put_before
             if self.deleting:
-                self.attempt.deleted.discard(self._key)
+                self.attempt.deleted.discard(self.key)
 
     def is_for(self, path: tuple[Any, ...], namespace: str | None) -> bool:
         """Return whether it is for the entity with that key, whose id may have been allocated."""
         if self.new_id:
             return path[: len(self._path)] == self._path and len(path) - len(self._path) < 2
-        return path == self._path and (namespace or None) == (self._key.namespace() or None)
+        return path == self._path and (namespace or None) == (self.key.namespace() or None)
 
     def check_commit(self) -> None:
-        """Check that its locks have been held until the commit.
-
-        Raises a `WriteViolation` otherwise. ndb rolls back then, and does not run the transaction
-        again: the error is not transient.
-        """
-        when = "its transaction was about to commit"
-        if self.attempt is None:
-            when = "it was about to be sent"
-        for kind, detail in self._lapses(when):
-            report(self._violation(kind, detail))
+        """Check that its locks have been held until the commit. ndb rolls back if not, and does not
+        run the transaction again: the `WriteViolation` is not transient."""
+        to_commit = "its transaction was about to commit"
+        for lapse in self._lapses(_ABOUT_TO_BE_SENT if self.attempt is None else to_commit):
+            report(self._violation(*lapse))
 
     def trying_again(self) -> None:
-        """Check the leases of the locks around its transaction, before another attempt of it.
-
-        Locks that were taken inside the transaction are taken again.
-        """
+        """Check the leases of the locks around its transaction, before another attempt of it. Locks
+        that were taken inside are taken again."""
         for kind, detail in self._lapses("its transaction was about to be run again"):
-            if kind is not PutAfterRelease:
+            if kind is not errors.PutAfterRelease:
                 report(self._violation(kind, detail))
 
     @property
     def guarded(self) -> bool:
-        """Return whether Datastore, or a lock that is still held, protects it.
-
-        Plans ask in gRPC's threads.
-        """
+        """Return whether Datastore, or a lock that is still held, protects it. For any thread."""
         if not self.relies_on_its_locks or self._settings.enforcement is not Enforcement.RAISE:
             return True
         return next(self._lapses(""), None) is None
@@ -363,50 +308,42 @@ class Write(PendingWrite, abc.ABC):
         """Yield the violation and the details of each lock that is not held any more."""
         for tenure in self.tenures if self.enforced else ():
             if not tenure.held:
-                yield PutAfterRelease, when
+                yield errors.PutAfterRelease, when
             elif tenure.lost:
-                yield LeaseWasLost, tenure.lost
+                yield errors.LeaseWasLost, tenure.lost
             elif not tenure.expires_in:
                 held = f"{held_seconds_of(tenure):.3g} s after the lock was taken"
-                yield LeaseRanOut, f"{when} {held}"
-
-    # --- its outcome ------------------------------------------------------------------------
+                yield errors.LeaseRanOut, f"{when} {held}"
 
     def settle(self, outcome: Outcome, others_landed: int) -> Exception | None:
         """Take the outcome. Returns the error for the caller of the write, if there is one."""
         if isinstance(outcome, Landed):
             for failure in tuple(self._notes.books.failures.values()):
-                failure.forget(self.entity_key)
+                failure.forget(self.key)
             self.landed(outcome)
             return None
         if isinstance(outcome, Refused):
-            return self.refused(
-                outcome.found_version,
-                others_landed=others_landed,
-                may_have_landed=outcome.may_have_landed,
-            )
+            found, maybe = outcome
+            return self.refused(found, others_landed=others_landed, may_have_landed=maybe)
         self._outdate_objects()
+        kind = self._model._get_kind()
         cause: Exception
-        if isinstance(outcome, Unguarded):
-            when = "it was about to be sent"
-            cause = self._violation(*next(self._lapses(when), (LeaseRanOut, when)))
+        if isinstance(outcome, InDoubt):
+            cause = outcome.cause
+        elif isinstance(outcome, Unguarded):
+            unknown = errors.LeaseRanOut, _ABOUT_TO_BE_SENT
+            cause = self._violation(*next(self._lapses(_ABOUT_TO_BE_SENT), unknown))
             if not outcome.may_have_landed:
                 return cause
-        elif isinstance(outcome, InDoubt):
-            cause = outcome.cause
         else:
-            return outcome.error(key=self._key, kind=self._model._get_kind(), put_at=self.at)
-        error = CommitInDoubt(**self._facts, kind=self._model._get_kind())
+            return outcome.error(key=self.key, kind=kind, put_at=self.place)
+        error = errors.CommitInDoubt(**self._facts, kind=kind)
         error.__cause__ = cause
         return error
 
-    @abc.abstractmethod
-    def landed(self, outcome: Landed) -> None:
-        """Note that it is in Datastore."""
-
-    def refused(self, version: int, **facts: Any) -> StaleWriteError:
+    def refused(self, version: int, **facts: Any) -> errors.StaleWriteError:
         """Take a conflict: the objects of the entity are outdated, and listeners hear of it."""
-        kind = EntityExistsError if self.must_be_new else StaleWriteError
+        kind = errors.EntityExistsError if self.must_be_new else errors.StaleWriteError
         error = kind(
             **self._facts,
             **facts,
@@ -415,7 +352,7 @@ class Write(PendingWrite, abc.ABC):
             read_at=None if self.stamp is None else self.stamp.place,
             locked=self._model._write_policy is WritePolicy.USER_LOCK,
         )
-        seen = self._ledger.last(self._key) if version else None
+        seen = self._ledger.last(self.key) if version else None
         if seen is not None and seen.version == version:
             place = seen.place or "a place that is not known"
             error.add_note(
@@ -428,34 +365,19 @@ class Write(PendingWrite, abc.ABC):
         return error
 
     def _outdate_objects(self) -> None:
-        """Have the next read ask Datastore, and not a context cache."""
-        if is_complete(self._key):
-            self._ledger.refused(self._key, self.read_version)
-
-    def withdrawn_error(self) -> Exception:
-        """Return the error of a write that its caller has withdrawn."""
-        return self._not_fenced(
-            "another write that was begun with it was refused, so it was not sent",
-            "see the error of that write",
-        )
-
-    # --- its errors -------------------------------------------------------------------------
+        if is_complete(self.key):  # the next read asks Datastore, and not a context cache
+            self._ledger.refused(self.key, self.read_version)
 
     @property
     def _facts(self) -> dict[str, Any]:
-        """Return the facts that each error about this write has."""
-        return {
-            "key": self._key,
-            "lock_id": self._lock_id,
-            "put_at": self.at,
-            "deleting": self.deleting,
-        }
+        place, deleting = self.place, self.deleting
+        return {"key": self.key, "lock_id": self._lock_id, "put_at": place, "deleting": deleting}
 
-    def _not_fenced(self, reason: str, remedy: str) -> WriteNotFenced:
+    def not_fenced(self, reason: str, remedy: str) -> errors.WriteNotFenced:
         kind = self._model._get_kind()
-        return WriteNotFenced(**self._facts, kind=kind, reason=reason, remedy=remedy)
+        return errors.WriteNotFenced(**self._facts, kind=kind, reason=reason, remedy=remedy)
 
-    def _violation(self, kind: type[WriteViolation], detail: str = "") -> WriteViolation:
+    def _violation(self, kind: type[WriteViolation], detail: str = "") -> errors.WriteViolation:
         policy = self._model._write_policy
         return kind(
             **self._facts,
@@ -481,27 +403,20 @@ class Write(PendingWrite, abc.ABC):
 
 
 def report(violation: WriteViolation) -> None:
-    """Raise the violation, or log it, as the settings say."""
     if REPORTS.report(violation, enforced=current_settings().enforcement is Enforcement.RAISE):
         raise violation
-
-
-# --- puts -----------------------------------------------------------------------------------
 
 
 class Put(Write):
     """One put. `inserts`: the entity must be new, whatever its class says."""
 
-    #: What ndb has made of the entity.
-    content: Any = None
+    content: Any = None  # what ndb has made of the entity
 
     def check(self, prepare: Callable[[], None]) -> None:
-        """Check it, as the last step before ndb reads the properties, after the hooks.
-
-        `prepare`: ndb's function that computes properties.
-        """
+        """Check it, as the last step before ndb reads the properties, after the hooks. `prepare` is
+        ndb's function that computes properties."""
         entity, group = self.entity, _group.get()
-        self._key = entity._userlock_key
+        self.key = entity._userlock_key
         self.stamp = stamp = entity._userlock_stamp
         if stamp is not None and stamp.version == PARTIAL:
             self._look_around()
@@ -523,7 +438,7 @@ class Put(Write):
             stamp = self.stamp = stamp._replace(version=DELETED)
         self._check_in()
         if self.attempt is not None:
-            self._check_other_object()
+            self._check_other_object(self.attempt.puts)
         if rows is not None:
             self.further = rows.further
             self.rows, self.claimed = rows.change(entity, wanted, self._known_rows())
@@ -531,16 +446,11 @@ class Put(Write):
             self.write_id = entity._userlock_new_write_id(entity)
 
     def _check(self) -> Stamp | None:
-        """Check it as things are now. Returns the stamp."""
         self._look_around()
-        self._key = self.entity._userlock_key
+        self.key = self.entity._userlock_key
         self.stamp = stamp_of(self.entity)
         self._lock_id, self.tenures = check_put(self)
         return self.stamp
-
-    @property
-    def entity_key(self) -> Any:
-        return self.entity._userlock_key
 
     def _creates(self) -> bool:
         if not self.fenced:
@@ -550,39 +460,31 @@ class Put(Write):
             return self.attempt is not None
         if self.stamp is not None and self.stamp.version != DELETED:
             return False
-        reaction = Reaction.OFF if self._model._overwrites else self._settings.blind_overwrites
         if (
             self._inserts
             or self._model._write_policy is WritePolicy.WRITE_ONCE
-            or self._ledger.was_allocated(self._key)
+            or self._ledger.was_allocated(self.key)
         ):
-            reaction = Reaction.RAISE
-        return reaction is Reaction.RAISE
+            return True
+        return not self._model._overwrites and self._settings.blind_overwrites is Reaction.RAISE
 
     def _known_rows(self) -> tuple[Any, ...] | None:
         """Return the keys of the entity's rows in Datastore; None if they are not known."""
-        known: tuple[Any, ...] | None = None
-        stamp = self.stamp
-        if stamp is not None and (self.base_version or self._read_here):
-            known = stamp.claims
-        elif self.new_id or self.must_be_new:
-            known = ()
-        if self.attempt is not None and self._key in self.attempt.deleted:
-            known = None  # the stored entity may have any
-        return known
+        if self.attempt is not None and self.key in self.attempt.deleted:
+            return None  # the stored entity may have any
+        if self.stamp is not None and (self.base_version or self._read_here):
+            return self.stamp.claims
+        return () if self.new_id or self.must_be_new else None
 
-    def _check_other_object(self) -> None:
+    def _check_other_object(self, puts: dict[Any, Any]) -> None:
         """Refuse a second object of an entity in one transaction: it would undo the first put."""
-        assert self.attempt is not None
-        if not self.fenced or self.new_id:
-            return
-        last = self.attempt.puts.get(self._key)
-        if last is None or last.entity is self.entity:
+        last = puts.get(self.key)
+        if not self.fenced or self.new_id or last is None or last.entity is self.entity:
             return
         if self.stamp is None and not self.must_be_new:
             return  # it is meant to overwrite
         error = self.refused(0)
-        place = last.at or "a place that is not known"
+        place = last.place or "a place that is not known"
         error.add_note(
             f"This transaction itself has put another object of it, at {place}. To fix it: read "
             f"the entity once in a transaction, and put that object."
@@ -599,10 +501,16 @@ class Put(Write):
         nth = sum(each.entity is self.entity for each in self.attempt.tickets) - 1
         if nth >= len(before) or before[nth].stamp is not self.stamp:
             return
-        changed = _changed_since(before[nth].content, content, self.write_id)
+        # A put may set times, and its write id.
+        own, old = self.write_id[0] if self.write_id else None, before[nth].content
+        changed = [
+            name
+            for name, value in content.items()
+            if name != own and not hasattr(value, "utctimetuple") and old.get(name) != value
+        ]
         if changed:
             self._error = self._violation(
-                WrongTransaction,
+                errors.WrongTransaction,
                 f"an earlier attempt of the transaction has put this object, and this one has "
                 f"changed {', '.join(changed)} once more. Read it in the transaction",
             )
@@ -614,26 +522,14 @@ class Put(Write):
         if not self.new_id and not (future.done() and tasklets.Future.exception(future)):
             super()._begun(attempt, future)
 
-    def _ended(self, failed: bool) -> None:
-        if failed:
-            self._undo_note()
-        elif self.new_id:
-            # An id has been allocated, and the application has not changed the key again yet.
-            self._key = self.entity._userlock_key
-            stamp = stamp_of(self.entity)  # which learns the key as well
-            if stamp is not None:
-                self._ledger.saw(stamp, put=True)
-            if self.attempt is not None:
-                self.attempt.puts[self._key] = self
-                self._ledger.allocated(self._key)
-
     def landed(self, outcome: Landed) -> None:
         """Stamp the object: it stands for the stored version now."""
         entity = self.entity
-        key = None if self.new_id and not is_complete(self._key) else self._key
+        key = None if self.new_id and not is_complete(self.key) else self.key
         version = OVERTAKEN if outcome.overtaken else outcome.version
         claims = self.claimed if entity._userlock_rows is not None else None
-        stamp = Stamp(key, version, self.at, self._lock_id, self.held, None, next(orders), claims)
+        order, held = next(orders), self.held
+        stamp = Stamp(key, version, self.place, self._lock_id, held, None, order, claims)
         # It may have been given another key meanwhile.
         if key is None or key is entity._userlock_key or key == entity._userlock_key:
             entity._userlock_stamp = stamp
@@ -642,25 +538,12 @@ class Put(Write):
 
 
 def _write_through(entity: Any) -> None:
-    """Store the values that were assigned to dynamic properties once more."""
-    # ndb keeps them in the object beside the property, whose first value it would store.
+    # ndb keeps values that were assigned to dynamic properties once more in the object, beside the
+    # property, whose first value it would store.
     for name in [name for name in vars(entity) if not name.startswith("_")]:
         value = vars(entity).pop(name)
         delattr(entity, name)
         setattr(entity, name, value)
-
-
-def _changed_since(before: Any, content: Any, write_id: tuple[str, int] | None) -> list[str]:
-    """Return the names of the properties that differ. A put may set times and its write id."""
-    own = None if write_id is None else write_id[0]
-    return [
-        name
-        for name, value in content.items()
-        if name != own and not hasattr(value, "utctimetuple") and before.get(name) != value
-    ]
-
-
-# --- deletes --------------------------------------------------------------------------------
 
 
 class Delete(Write):
@@ -679,13 +562,12 @@ class Delete(Write):
 
     def _check(self) -> None:
         """Check it, after the model's hook has run."""
-        key = self._key
         if self._flying and self.begun_in.transaction is None:
-            wait_for_key(key, self._flying)
+            wait_for_key(self.key, self._flying)
         self._look_around()
-        seen = self._ledger.last(key)
-        self._lock_id, self.tenures = check_delete(self, self._model, key, seen)
-        self.stamp = seen
+        seen = self._ledger.last(self.key)
+        self._lock_id, self.tenures = check_delete(self, self._model, self.key, seen)
+        self.stamp = seen  # from here on: a violation of the check names no place of a read
         self._check_in()
         if self._model._userlock_always_fenced and not self.base_version and self.attempt is None:
             raise self.refused(0)  # the version that its request has seen is forgotten
@@ -695,14 +577,11 @@ class Delete(Write):
 
     def _begun(self, attempt: Attempt, future: Any) -> None:
         super()._begun(attempt, future)
-        attempt.deleted.add(self._key)
+        attempt.deleted.add(self.key)
 
     def landed(self, outcome: Landed) -> None:
         """Note it: a put of an object of that version creates the entity again."""
-        self._ledger.deleted(self._key, self.read_version)
-
-
-# --- the write that begins ------------------------------------------------------------------
+        self._ledger.deleted(self.key, self.read_version)
 
 
 class _Group(NamedTuple):
@@ -720,28 +599,20 @@ class _Group(NamedTuple):
 
 
 _writing: contextvars.ContextVar[Any] = contextvars.ContextVar("userlock_writing", default=None)
-_group: contextvars.ContextVar[_Group | None] = contextvars.ContextVar(
-    "userlock_group", default=None
-)
+_group: contextvars.ContextVar[Any] = contextvars.ContextVar("userlock_group", default=None)
+
+writing = _writing.get  # returns the write that begins here, or None
 
 
-#: Returns the write that begins here, or None.
-writing = _writing.get
-
-
-def together(begin_all: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-    """Return what begins several writes: all, or none if one of them is refused."""
-    return lambda *args, **kwargs: _begin(functools.partial(begin_all, *args, **kwargs))
-
-
-def _begin(begin_all: Callable[[], list[Any]]) -> list[Any]:
+def begin_together(begin_all: Callable[..., list[Any]], *args: Any, **kwargs: Any) -> list[Any]:
+    """Begin several writes: all, or none if one of them is refused."""
     context = current_context()
     if context is not None and context.transaction is None:
         wait_for_all(context)  # a write that has to wait would send those before it
     group = _Group([], {}, _writing.get())
     token = _group.set(group)
     try:
-        return begin_all()
+        return begin_all(*args, **kwargs)
     except Exception:
         for write in reversed(group.writes):
             write.withdraw()

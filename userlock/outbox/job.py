@@ -27,8 +27,7 @@ from userlock.lock.lease import check_lock_id
 from userlock.ndb.client import ClientOfProcess
 from userlock.ndb.context import current_attempt, in_transaction
 from userlock.ndb.owners import joined, micros_now
-from userlock.ndb.transactional import runs_later
-from userlock.ndb.transactions import after_commit
+from userlock.ndb.transactions import after_commit, runs_later
 from userlock.numbers import check_count, check_number, check_seconds
 from userlock.outbox.context import MOST_DELAY
 from userlock.outbox.rows import JobRow, NameRow, encoded, new_key

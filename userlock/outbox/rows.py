@@ -27,9 +27,9 @@ from google.cloud import ndb
 
 from userlock.errors import JobArgumentsRefused
 from userlock.json_values import check, written
+from userlock.ndb.direct import Field, PackedModel
 from userlock.ndb.model import Model, WriteIdProperty
 from userlock.ndb.owners import key_below, shard_index, shard_query
-from userlock.ndb.packed import Field, PackedModel
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import version_of
 

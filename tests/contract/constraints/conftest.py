@@ -10,7 +10,7 @@ from google.cloud import ndb
 
 import userlock
 from tests.contract.ndb.servers import Wire
-from userlock.ndb import capabilities, commits, plain_commits
+from userlock.ndb import capabilities, commits
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def _quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ndb._retry, "_DEFAULT_INITIAL_DELAY", 0.001)
     monkeypatch.setattr(ndb._retry, "_DEFAULT_MAXIMUM_DELAY", 0.001)
     monkeypatch.setattr(commits, "RESEND_DELAYS", (0.001,) * 3)
-    monkeypatch.setattr(plain_commits, "_CLAIM_PAUSES", (0.001,) * 5)
+    monkeypatch.setattr(commits, "_CLAIM_PAUSES", (0.001,) * 5)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tests.contract.constraints.models import Campaign, campaign, claims, put
 from tests.contract.ndb.actions import Elsewhere
 from tests.contract.ndb.servers import Wire
 from userlock.constraints import claims as claim_rows
-from userlock.ndb.ledger import Ledger
+from userlock.ndb.provenance import Ledger
 from userlock.stores import MemoryStore
 
 pytestmark = [pytest.mark.usefixtures("context", "_quick_retries"), EACH_MODE]

@@ -24,7 +24,7 @@ from tests.contract.constraints.models import (
 from tests.contract.ndb.servers import Wire
 from userlock.constraints import claims as claim_rows
 from userlock.constraints.claims import ClaimRow
-from userlock.ndb import plain_commits
+from userlock.ndb import commits
 from userlock.testing import allow_unlocked
 
 pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
@@ -83,7 +83,7 @@ class TestLostRepliesOfBatches:
 
     @pytest.mark.parametrize("replies", [1, 3])
     def test_of_several_commits(self, datastore: userlock_emulator.Emulator, replies: int) -> None:
-        many = [campaign(f"Number {number}") for number in range(plain_commits._MOST_CLAIMING + 1)]
+        many = [campaign(f"Number {number}") for number in range(commits._MOST_CLAIMING + 1)]
         datastore.faults.drop_reply(replies, kind=claim_rows.KIND)
         with userlock.global_lock("ann"):
             keys = ndb.put_multi(many)
@@ -244,7 +244,7 @@ def test_round_trips(wire: Wire) -> None:
 
 
 def test_a_batch_is_halved(monkeypatch: pytest.MonkeyPatch, wire: Wire) -> None:
-    monkeypatch.setattr(plain_commits, "_MOST_CLAIMING", 4)
+    monkeypatch.setattr(commits, "_MOST_CLAIMING", 4)
     ndb.put_multi([Seat(id=f"s{number}", row="A", number=number) for number in range(10)])
     assert wire.names.count("commit") == 3
     check_claims(Seat)

@@ -11,7 +11,7 @@ import userlock
 from tests.contract.ndb.models import Learner
 from tests.unit.emulator.waiting import Started
 from userlock.ndb.context import request_notes
-from userlock.ndb.ledger import Ledger
+from userlock.ndb.provenance import Ledger
 from userlock.testing import allow_unlocked
 
 Put = Callable[[Any], object]

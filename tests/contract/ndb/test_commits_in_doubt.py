@@ -14,7 +14,6 @@ from tests.contract.constraints.models import campaign
 from tests.contract.ndb.actions import Elsewhere, change
 from tests.contract.ndb.models import Learner, Marked
 from tests.contract.ndb.servers import Wire
-from userlock.ndb import plain_commits
 from userlock.stores import MemoryStore
 from userlock.testing import allow_unlocked
 
@@ -244,7 +243,15 @@ class TestPartialCommits:
 
     def test_in_an_ordinary_commit_it_would_be(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The negative control."""
-        monkeypatch.setattr(plain_commits._Inserts, "request", plain_commits._Part.request)
+        sent = Wire.sent
+
+        def sent_without_transaction(wire: Wire, name: str, request: Any) -> Any:
+            if name == "commit":
+                request = type(request)(request, mode="NON_TRANSACTIONAL")
+                request.single_use_transaction = None
+            return sent(wire, name, request)
+
+        monkeypatch.setattr(Wire, "sent", sent_without_transaction)
         assert self.create_three() == [userlock.EntityExistsError] * 3
 
 

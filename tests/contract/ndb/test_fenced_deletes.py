@@ -11,7 +11,7 @@ from google.cloud import ndb
 import userlock
 from tests.contract.ndb.actions import Elsewhere, change, stored
 from tests.contract.ndb.models import Learner
-from userlock.ndb import plain_commits
+from userlock.ndb import commits
 from userlock.stores import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("context")
@@ -147,7 +147,7 @@ def test_without_the_fence_an_update_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The negative control."""
-    monkeypatch.setattr(plain_commits, "build_on", lambda *_: None)
+    monkeypatch.setattr(commits, "build_on", lambda *_: None)
 
     def act() -> None:
         entity = key.get()

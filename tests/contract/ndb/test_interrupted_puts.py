@@ -18,7 +18,7 @@ import userlock
 import userlock_emulator
 from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
 from tests.contract.ndb.models import Learner
-from userlock.ndb import late_begin, pending, stub, transactions
+from userlock.ndb import calls, pending, stub, transactions
 from userlock.stores import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("key", "_quick_retries")
@@ -102,7 +102,7 @@ def interrupted_in_the_wait(begin_put: Callable[[Callable[[], Any]], Any]) -> Ca
             ABANDONED.append(begin_put(change))
             ABANDONED[-1].result()
 
-    begin, run = late_begin.begin_call, _eventloop.EventLoop.run0
+    begin, run = calls.begin_call, _eventloop.EventLoop.run0
     return put
 
 

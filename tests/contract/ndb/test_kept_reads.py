@@ -17,8 +17,8 @@ from tests.contract.ndb.actions import DELETES, PUTS, Elsewhere, change, forget_
 from tests.contract.ndb.models import Learner, VideoLog
 from tests.contract.ndb.servers import Wire
 from userlock.constraints import Unique
-from userlock.ndb import ledger
-from userlock.ndb.ledger import Ledger
+from userlock.ndb import provenance
+from userlock.ndb.provenance import Ledger
 from userlock.stores import MemoryStore
 from userlock.testing import allow_unlocked
 
@@ -236,7 +236,7 @@ def read_one_too_many(scene: Scene) -> None:
 def test_without_an_entry_only_the_lock_protects_it(
     scene: Scene, read: Callable[[Scene], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger, "MOST", 1)
+    monkeypatch.setattr(provenance, "MOST_SEEN", 1)
     with userlock.global_locks(["ann", "bob"]):
         read(scene)
         scene.rival()

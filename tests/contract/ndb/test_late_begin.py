@@ -19,7 +19,7 @@ from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb import servers
 from tests.contract.ndb.models import Learner, Plain
 from tests.contract.ndb.servers import READS, Wire
-from userlock.ndb import late_begin
+from userlock.ndb import calls
 from userlock.ndb.transactions import undisguised
 
 pytestmark = [pytest.mark.usefixtures("context", "_quick_retries"), EACH_MODE]
@@ -250,7 +250,7 @@ def test_it_cannot_begin(
 ) -> None:
     """No commit was sent, so nothing is in doubt."""
     if reaction == "the control":
-        monkeypatch.setattr(late_begin, "note_unsent", lambda error: None)
+        monkeypatch.setattr(calls, "note_unsent", lambda error: None)
     datastore.faults.unavailable(None, rpc="BeginTransaction")
     in_doubt = work is not put_plainly and reaction == "the control"
     expected = userlock.CommitInDoubt if in_doubt else google_errors.GoogleAPIError

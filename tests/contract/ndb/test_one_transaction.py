@@ -137,7 +137,7 @@ def test_without_the_rule_an_update_is_lost(
     way: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The negative control."""
-    monkeypatch.setattr(Put, "_check_other_object", lambda self: None)
+    monkeypatch.setattr(Put, "_check_other_object", lambda *_: None)
     assert run(way, two_objects) == (0, 1)
 
 

@@ -18,7 +18,7 @@ from tests.contract.ndb.test_gate import other_deletes, other_messages
 from userlock.admin import ndb as admin
 from userlock.admin.health import Finding, Findings, Verdict
 from userlock.admin.ndb import KIND, THROUGH_NDB, examine
-from userlock.ndb import capabilities, commits, plain_commits
+from userlock.ndb import capabilities, commits
 from userlock.ndb.capabilities import REACHABLE, installed_release
 from userlock_emulator.datastore.errors import Code
 from userlock_emulator.datastore.faults import Rule
@@ -146,7 +146,7 @@ class TestAnotherNdb:
             if commits.deletes(mutation) is (what == "put"):
                 build_on(mutation, write)
 
-        monkeypatch.setattr(plain_commits, "build_on", fence_others)
+        monkeypatch.setattr(commits, "build_on", fence_others)
         says = self.wrong(ndb_client)
         assert f"a {what} of an outdated object was carried out" in says
 

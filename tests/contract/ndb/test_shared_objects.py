@@ -12,7 +12,7 @@ from google.cloud import ndb
 
 import userlock
 from tests.contract.ndb.actions import Elsewhere
-from userlock.ndb import plain_commits
+from userlock.ndb import commits
 from userlock.ndb.transactions import finish_writes
 from userlock.stores import MemoryStore
 from userlock.testing import allow_unlocked
@@ -159,7 +159,7 @@ class TestPutWithinItsPut:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """The negative control."""
-        monkeypatch.setattr(plain_commits, "build_on", lambda *_: None)
+        monkeypatch.setattr(commits, "build_on", lambda *_: None)
         put_what_is_stale(key, within, store, elsewhere)
         assert stored(key) < 1_000
 
@@ -225,6 +225,6 @@ class TestPutByTwoThreads:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """The negative control."""
-        monkeypatch.setattr(plain_commits, "build_on", lambda *_: None)
+        monkeypatch.setattr(commits, "build_on", lambda *_: None)
         self.put_together(key, ndb_client, elsewhere, checked=False)
         assert stored(key) == 5

@@ -24,7 +24,7 @@ from tests.contract.outbox.conftest import (
     rows,
 )
 from tests.unit.emulator.waiting import Started
-from userlock.ndb import direct, ledger
+from userlock.ndb import direct, provenance
 from userlock.outbox import Outbox, Outcome, Retry
 from userlock.outbox import worker as worker_module
 from userlock.outbox.rows import decoded
@@ -232,7 +232,7 @@ def test_a_worker_that_was_passed_finishes_nothing(
 
     The job may read so many entities that the version of its row is forgotten.
     """
-    monkeypatch.setattr(ledger, "MOST", most_seen)
+    monkeypatch.setattr(provenance, "MOST_SEEN", most_seen)
     if not protected:
         monkeypatch.setattr(worker_module, "_is_mine", lambda *_: True)
     staged = adding(box, calls, failed_first, transactional=transactional).stage_now("ann")

@@ -14,9 +14,17 @@ from google.cloud.datastore_v1.types import datastore as datastore_types
 
 from userlock.constraints import claims as claim_rows
 from userlock.ndb import commits
-from userlock.ndb.commits import Answer, Call, InDoubt, Landed, Refused, Result, Unguarded, Wait
-from userlock.ndb.plain_commits import PlainCommit
-from userlock.ndb.transaction_commits import TransactionCommit
+from userlock.ndb.commits import (
+    Answer,
+    Call,
+    InDoubt,
+    Landed,
+    PlainCommit,
+    Refused,
+    Result,
+    TransactionCommit,
+    Unguarded,
+)
 
 LOST = errors.ServiceUnavailable("the reply is lost")
 ABORTED = errors.Aborted("contention")
@@ -104,7 +112,7 @@ def play(plan: Any, *answers: Any) -> tuple[Result, list[Call]]:
         except StopIteration as stop:
             assert not left, "it has not asked for all of the answers"
             return stop.value, calls
-        if isinstance(step, Wait):
+        if isinstance(step, float):
             sent = []
             continue
         sent = []

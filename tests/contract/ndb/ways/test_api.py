@@ -17,7 +17,7 @@ from tests.contract.ndb.ways.complete import WAYS_IN, WAYS_OUT
 
 #: Names that return no entity and write none.
 NEITHER = """
-Client.context Client.stub
+Client.context
 Context.call_on_commit Context.call_on_transaction_complete Context.in_transaction
 Context.clear_cache Context.flush Context.get_cache_policy Context.set_cache_policy
 Context.get_datastore_policy Context.set_datastore_policy

@@ -1,4 +1,6 @@
-"""Transactions that begin with their first RPC, which saves one round trip for each.
+"""RPCs behind the gate: futures that carry plans out, and transactions that begin late.
+
+A transaction begins with its first RPC, which saves one round trip for each:
 
     ndb                     here                           Datastore
     begin ────────────────▶ an id of ours
@@ -21,18 +23,152 @@ import functools
 import secrets
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
+import grpc
 from google.api_core import exceptions as errors
 from google.cloud.datastore_v1.types import datastore as datastore_types
 
-from userlock.ndb.commits import Call, Result, Steps, note_unsent
+from userlock.ndb.commits import Answer, Call, Result, Steps, note_unsent
 from userlock.ndb.context import Attempt
-from userlock.ndb.running import Running, WrappedCall
 from userlock.ndb.wire import raw
 
+
+class WrappedCall:
+    """A gRPC future in front of another one, whose answer it takes."""
+
+    def __init__(self, call: Any, take: Any = None) -> None:
+        self._call, self._take = call, take
+
+    def result(self, *args: Any, **kwargs: Any) -> Any:
+        return self._take(self._call.result(*args, **kwargs))
+
+    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
+        self._call.add_done_callback(lambda _: callback(self))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._call, name)
+
+
+class Running:
+    """A plan while it is carried out: a gRPC future, as ndb uses them.
+
+    Steps after the first run in gRPC's threads. `take` makes the response, or the error, of the
+    plan's result, in the thread that first asks for it. `send` begins one RPC.
+    """
+
+    def __init__(
+        self, steps: Steps, take: Callable[[Result], Any], send: Callable[[Call], Any]
+    ) -> None:
+        self._steps: Steps | None = steps
+        self._take_result, self._send = take, send
+        self._calls: list[Any] = []
+        self._mutex = threading.Lock()
+        self._done = False
+        self._result: Any = None
+        self._callbacks: list[Callable[[Any], object]] = []
+        self._taken: tuple[Any, Exception | None] | None = None
+
+    def advance(self, answers: Any = None) -> None:
+        """Make the next step, the first one without answers."""
+        assert self._steps is not None
+        try:
+            step = self._steps.send(answers)
+        except StopIteration as stop:
+            self._result = stop.value
+            self._finish()
+        except Exception as error:
+            self._taken = None, error
+            self._finish()
+        else:
+            if isinstance(step, float):
+                self._wait(step)
+            else:
+                self._send_all(step)
+
+    def _wait(self, seconds: float) -> None:
+        timer = threading.Timer(seconds, self.advance, ([],))
+        timer.daemon = True
+        try:
+            timer.start()
+        except RuntimeError:  # no thread can be started: go on without the pause
+            self.advance([])
+
+    def _send_all(self, calls: list[Call]) -> None:
+        answers: list[Answer | None] = [None] * len(calls)
+        for index, call in enumerate(calls):
+            try:
+                future = self._send(call)
+            except Exception as error:
+                self._answered(answers, index, Answer(None, error))
+                continue
+            self._calls.append(future)
+            future.add_done_callback(functools.partial(self._answered, answers, index))
+
+    def _answered(self, answers: list[Answer | None], index: int, call: Any) -> None:
+        answer = call if type(call) is Answer else _answer_of(call)
+        with self._mutex:
+            answers[index] = answer
+            complete = None not in answers
+        if complete:
+            self.advance(answers)
+
+    def _finish(self) -> None:
+        with self._mutex:
+            self._done = True
+            callbacks, self._callbacks = self._callbacks, []
+            self._steps, self._calls = None, []  # which keep this
+        for callback in callbacks:
+            callback(self)
+
+    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
+        with self._mutex:
+            if not self._done:
+                self._callbacks.append(callback)
+                return
+        callback(self)
+
+    def done(self) -> bool:
+        return self._done
+
+    def cancel(self) -> bool:
+        cancelled = [call.cancel() for call in tuple(self._calls)]  # each of them
+        return all(cancelled)
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        return (self._taken or self._take(timeout))[1]
+
+    def result(self, timeout: float | None = None) -> Any:
+        response, error = self._taken or self._take(timeout)
+        if error is not None:
+            raise error
+        return response
+
+    def _take(self, timeout: float | None) -> tuple[Any, Exception | None]:
+        if not self._done:  # ndb asks when it is done; other callers wait
+            done = threading.Event()
+            self.add_done_callback(lambda _: done.set())
+            if not done.wait(timeout):
+                raise grpc.FutureTimeoutError
+        if self._taken is None:
+            self._taken = self._take_result(self._result)
+        return self._taken
+
+
+def _answer_of(call: Any) -> Answer:
+    try:
+        error = call.exception()
+    except grpc.FutureCancelledError:
+        return Answer(None, errors.Cancelled("the call was cancelled"))
+    if error is None:
+        return Answer(raw(call.result()), None)
+    if isinstance(error, grpc.RpcError):
+        error = errors.from_grpc_error(error)
+    return Answer(None, error)
+
+
 _BeginRequest: Any = datastore_types.BeginTransactionRequest
-_RollbackResponse: Any = datastore_types.RollbackResponse
 
 #: The RPCs that name a transaction. Of the reads, the types of their answers.
 _READS: dict[str, Any] = {
@@ -45,7 +181,6 @@ _ENDS: dict[str, Any] = {
     "commit": datastore_types.CommitResponse,
     "rollback": datastore_types.RollbackResponse,
 }
-_ANSWERS = _READS | _ENDS
 
 
 class LateId(bytes):
@@ -63,18 +198,14 @@ class _Transaction:
         self.mutex = threading.Lock()
         #: Datastore's id of it; empty before the answer that tells it.
         self.id = b""
-        #: The call that begins it, while it is under way.
-        self.call: Any = None
-        #: Whether it was rolled back before it had begun.
-        self.over = False
+        self.call: Any = None  # the call that begins it, while it is under way
+        self.over = False  # whether it was rolled back before it had begun
 
     @property
     def is_untouched(self) -> bool:
-        """Return whether nothing has begun it, nor begins it now."""
         return self.call is None and not self.id and not self.over
 
     def put_options(self, options: Any) -> None:
-        """Write into (raw) TransactionOptions what kind of transaction it is."""
         (options.read_only if self.read_only else options.read_write).SetInParent()
 
     def begin(self, stub: Any, sent: Any, options: Any) -> Any:
@@ -108,7 +239,7 @@ _transactions: weakref.WeakValueDictionary[bytes, _Transaction] = weakref.WeakVa
 
 def begin_late(*, read_only: bool) -> LateId:
     """Return an id for a transaction that will begin with its first RPC."""
-    late = LateId(b"userlock" + secrets.token_bytes(16))
+    late = LateId(secrets.token_bytes(16))
     late.transaction = _transactions[bytes(late)] = _Transaction(read_only=read_only)
     late.attempt = Attempt()
     return late
@@ -124,30 +255,27 @@ def begin_call(
     lands_once: bool = False,
     waits: bool = False,
 ) -> Any:
-    """Begin an RPC of a stub, and its transaction if that has not begun. Returns a gRPC future.
-
-    With `waits`, the answer.
-    """
-    method, sent, named = getattr(stub, name), raw(request), b""
-    if name in _READS:
+    """Begin an RPC of a stub, and its transaction if that has not begun. Returns a gRPC future;
+    with `waits`, the answer."""
+    method, sent, named, reads = getattr(stub, name), raw(request), b"", name in _READS
+    if reads:
         named = sent.read_options.transaction
     elif name in _ENDS:
         named = sent.transaction
     transaction = _transactions.get(named) if named else None
     if transaction is None:
-        if waits:
-            return method(request, *args, **options)
-        return method.future(request, *args, **options)
+        begin = method if waits else method.future  # the first form takes no thread
+        return begin(request, *args, **options)
     if waits:
         return begin_call(stub, name, request, args, options, lands_once=lands_once).result()
 
     def send() -> Any:
         changed = type(sent)()
         changed.CopyFrom(sent)
-        part = changed.read_options if name in _READS else changed
+        part = changed.read_options if reads else changed
         if transaction.id:
             part.transaction = transaction.id
-        elif name in _READS:  # begins it
+        elif reads:  # begins it
             transaction.put_options(part.new_transaction)
         else:  # a commit that is all of it
             transaction.put_options(part.single_use_transaction)
@@ -156,7 +284,7 @@ def begin_call(
 
     if transaction.id or (lands_once and transaction.is_untouched):
         return send()
-    if name in _READS:
+    if reads:
         with transaction.mutex:
             first = transaction.is_untouched
             if first:
@@ -180,16 +308,16 @@ def _steps(transaction: _Transaction, name: str) -> Steps:
         yield begin  # its error is its own caller's
     if not transaction.id and name == "rollback":
         transaction.over = True
-        return Result(_RollbackResponse.pb(_RollbackResponse()), {}, {}, None)
+        blank = datastore_types.RollbackResponse.pb(datastore_types.RollbackResponse())
+        return Result(blank, {}, {}, None)
     if not transaction.id:
-        error: Exception | None = None
+        error: Exception | None
         if transaction.over:
             error = errors.InvalidArgument("the transaction is over: it was rolled back")
         else:
             ((_, error),) = yield begin
-        if error is None and not transaction.id:
-            error = _no_id()
-        if error is not None:
+        if not transaction.id:
+            error = error or _no_id()
             note_unsent(error)
             return Result(None, {}, {}, error)
     ((response, error),) = yield [Call(name, None)]
@@ -199,7 +327,7 @@ def _steps(transaction: _Transaction, name: str) -> Steps:
 def _take(name: str, result: Result) -> tuple[Any, Exception | None]:
     if result.error is not None:
         return None, result.error
-    return _ANSWERS[name].wrap(result.response), None
+    return (_READS.get(name) or _ENDS[name]).wrap(result.response), None
 
 
 class _First(WrappedCall):
