@@ -40,7 +40,7 @@ def job(owner: str = "ann") -> Any:
 
 def lease() -> Any:
     """Store a relay's lease, and return it as it is read."""
-    return read(RelayRow(id="|07", token="one", until=5, process="here").put())
+    return read(RelayRow(id="|07", token="one", until=5).put())
 
 
 def read(key: Any) -> Any:
