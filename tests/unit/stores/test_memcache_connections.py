@@ -105,6 +105,7 @@ def test_many_threads_share_the_connections_that_there_may_be(
     """With a bound as large as the number of threads, each has its own."""
     monkeypatch.setattr(Counted, "open", 0)
     monkeypatch.setattr(Counted, "most_open", 0)
+    monkeypatch.setattr("userlock.stores.pool.PATIENCE", 60.0)
     pool = pool_of(Counted, most=most)
     all_taken = threading.Semaphore(0)
     go_on = threading.Event()
