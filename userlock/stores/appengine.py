@@ -246,8 +246,8 @@ def _set(key: bytes, value: bytes, expires: int, number: int | None) -> bool:
 
 def _call(method: str, request: Any, response: Any, seconds: float) -> None:
     """Call the service, and fill in `response`; `StoreUnavailable` if there is none."""
-    # Any error in here has to do with the service or with the app's set-up for it, and there is no
-    # common base: a missing stub is an AssertionError, a malformed answer a DecodeError.
+    # Any error in here has to do with the service or the app's set-up for it: a missing stub is an
+    # AssertionError, a malformed answer a DecodeError.
     try:
         rpc = memcache.create_rpc(deadline=seconds)
         rpc.make_call(method, request, response)

@@ -34,6 +34,8 @@ REPLY_TIMEOUT = 0.3
 #: For a reply when the server has just been slow, in seconds. A hanging server costs one request
 #: this and `REPLY_TIMEOUT` before the breaker opens.
 HURRY_TIMEOUT = 0.1
+#: Python's and the kernel's errors for a reply that did not come in time.
+SLOW = (TimeoutError, BlockingIOError)
 #: For a thread that makes a connection for a task; its own time-outs end it before, as a rule.
 _MOST_CONNECTING = 10.0
 #: For a connection while all are in use, in seconds. A burst of hundreds of threads takes its turns
@@ -76,8 +78,9 @@ class Pool(abc.ABC, Generic[_C]):
     an interrupt makes a thread drop a connection.
     """
 
-    #: The errors whose cause is the server, or the way there.
+    #: The errors whose cause is the server, or the way there; those when a connection has ended.
     trouble: tuple[type[BaseException], ...]
+    breaks: tuple[type[BaseException], ...]
 
     def __init__(self, *, most: int = 32) -> None:
         self.idle: list[_C] = []  # the latest used last
@@ -96,10 +99,6 @@ class Pool(abc.ABC, Generic[_C]):
     @abc.abstractmethod
     def connect(self, timeout: float | None) -> Coroutine[Any, Any, _C]:
         """Return a new connection, in a thread; `timeout`: another one for replies than usual."""
-
-    @abc.abstractmethod
-    def is_a_break(self, error: BaseException) -> bool:
-        """Return whether the error means that the connection has ended."""
 
     @abc.abstractmethod
     def unavailable(self, error: BaseException, *, sent: bool) -> StoreUnavailable:
@@ -154,7 +153,7 @@ class Pool(abc.ABC, Generic[_C]):
             return await self.exchange(False, exchange, *args)
         except StoreUnavailable as trouble:
             cause = trouble.__cause__
-            if not trouble.sent or cause is None or not self.is_a_break(cause):
+            if not trouble.sent or not isinstance(cause, self.breaks) or isinstance(cause, SLOW):
                 raise
         try:
             return await self.exchange(True, exchange, *args)

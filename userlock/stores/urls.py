@@ -147,8 +147,7 @@ def options_of(
 ) -> dict[str, str]:
     """Return the options of a store's URL by name, with defaults.
 
-    An option that is unknown, named twice, or not of its form is an error: without it, the locks
-    would be elsewhere than meant.
+    Any other option is an error: passed over, the locks would be elsewhere than meant.
     """
     named = parse_qsl(parts.query, keep_blank_values=True)
     options = dict(named)

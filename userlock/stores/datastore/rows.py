@@ -59,9 +59,7 @@ class Row(NamedTuple):
     """A row as it was read. Times in microseconds since 1970, by Datastore's clock."""
 
     record: bytes
-    #: Datastore's name for this state: no other state, past or future, of any row with this key
-    #: has it.
-    version: int
+    version: int  # Datastore's name for this state, which no other one of the row ever has
     began: int  # its time to live
     ttl: int
     expire_at: int  # when it may be swept
@@ -121,12 +119,7 @@ def _entity(
 
 
 def read_row(result: Any, read_time: Any) -> Row:
-    """Return the row in an `EntityResult` that was read at `read_time`.
-
-    Raises:
-        ValueError: it is not one of ours.
-        StoreUnavailable: the server does not report times.
-    """
+    """Return the row in an `EntityResult`; `ValueError` if it is not one of ours."""
     properties = result.entity.properties
     for name, kind in _TYPES.items():
         # A name that is missing is added to this copy, without a type.

@@ -51,9 +51,8 @@ _NOT_SENT = (
     "DNS resolution failed",
     "Getting metadata from plugin failed",
 )
-# gRPC's words in a forked child for an RPC on a connection of the parent's: nothing
-# is written to a socket of before the fork. Channels share connections, and a new
-# channel gets the parent's too until an RPC has failed on them.
+# Its words in a forked child for an RPC on a connection of the parent's: nothing is written
+# to that. A new channel gets those, too, until an RPC has failed on them.
 _FOR_PARENTS_CONNECTION = ("wrong file descriptor generation", "closed on fork")
 
 

@@ -113,11 +113,7 @@ class DatastoreStore(WaitingStore):
 
     @classmethod
     def of_parts(cls, parts: SplitResult) -> DatastoreStore:
-        """Return the store of `datastore://[PROJECT]?database=DB&namespace=NS&prefix=P&kind=K`.
-
-        `timeout=S`: for one RPC, in seconds. Other parts come from the environment, as
-        `ndb.Client` finds them, when a lock is first used.
-        """
+        """Return the store that a URL names; other parts as `ndb.Client` finds them, when used."""
         options = options_of(
             parts,
             forms={"timeout": SECONDS},
@@ -174,8 +170,7 @@ class DatastoreStore(WaitingStore):
     async def aappend(self, lock_id: str, line: bytes) -> Stored | None:
         """Append. After a broken connection the row's write id tells whether that was carried out.
 
-        Unless another write came since: then the line is appended again if the row is
-        still in the same life; else the outcome is unknown.
+        If another write came since, the line is appended again to a row in the same life.
         """
         calls, write_id = self._calls(lock_id), rows.new_write_id()
         in_doubt: tuple[Row, ConnectionBroken] | None = None

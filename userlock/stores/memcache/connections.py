@@ -51,13 +51,9 @@ from userlock.stores.memcache.dialects import (
     speaks_meta,
     unexpected,
 )
-from userlock.stores.pool import NotHere, Pool
+from userlock.stores.pool import SLOW, NotHere, Pool
 from userlock.stores.stream import Refused, TooLong, number
 
-#: Errors of a command when the server, or the way there, is in trouble.
-_TROUBLE = (OSError, MemcacheError)
-#: Python's and the kernel's errors for a reply that did not come in time.
-SLOW = (TimeoutError, BlockingIOError)
 #: How old a running server's time is at most, in seconds: a fraction that it does not count, a
 #: second until it counts the next one, and something for a thread that is late.
 _MOST_BEHIND = 2.1
@@ -70,11 +66,6 @@ _MOST_DIFFERENCE = 2.5
 _FIRST_DATE, _LAST_DATE = 1 << 30, (1 << 31) - 1
 
 _META, _TEXT = Meta(), Text()
-
-
-def is_a_break(error: BaseException) -> bool:
-    """Return whether the connection has ended, so that the command can be sent on another."""
-    return isinstance(error, _TROUBLE) and not isinstance(error, SLOW)
 
 
 class Connection(Wire):
@@ -106,10 +97,10 @@ class Connection(Wire):
         if self.began >= self.good_until:
             try:
                 known = await self.ask_for_time()
-            except BaseException as error:
-                if is_a_break(error):
-                    raise NotHere(ended=True) from error
+            except SLOW:
                 raise
+            except Connections.breaks as error:
+                raise NotHere(ended=True) from error
             if not known:
                 raise NotHere(ended=False)
             self.begin()
@@ -151,7 +142,8 @@ class Connection(Wire):
 class Connections(Pool[Connection]):
     """The connections of this process to one server; for the arguments see `MemcacheStore`."""
 
-    trouble = (*_TROUBLE, Refused)
+    breaks = (OSError, MemcacheError)
+    trouble = (*breaks, Refused)
 
     def __init__(
         self,
@@ -214,9 +206,6 @@ class Connections(Pool[Connection]):
             no_delay=not isinstance(server, str),
             tls_context=self._tls,
         )
-
-    def is_a_break(self, error: BaseException) -> bool:
-        return is_a_break(error)
 
     def unavailable(self, error: BaseException, *, sent: bool) -> StoreUnavailable:
         if isinstance(error, TooLong):

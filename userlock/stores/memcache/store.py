@@ -227,9 +227,8 @@ async def _appended(connection: Connection, key: bytes, line: bytes) -> Item | N
 
 def _is_of(item: Item, version: _Version) -> bool:
     """Return whether an item that was just read is of a version that is not trusted."""
-    # A holder that extends its lease writes the same record again, which the
-    # number tells where it is known. After a restart the same record cannot be
-    # there by chance: it carries the random token of its owner.
+    # A holder that extends its lease writes the same record again, which the number tells where it
+    # is known. After a restart it cannot be there by chance: it has its owner's random token.
     return item.record == version.record and version.cas in (0, item.cas)
 
 

@@ -257,12 +257,8 @@ def _named(node: Any) -> tuple[str, int]:
 class ClusterStore(RedisStore):
     """A lease store in a Redis Cluster. Thread-safe; survives fork.
 
-    Verbs, records and keys are those of `RedisStore`; a lock id with braces is hashed.
-
-    Args:
-        client: a `redis.Redis`, whose options are used for each node.
-        seeds: hosts and ports of some nodes, or of an endpoint that names them.
-        **options: as for `RedisStore`.
+    As `RedisStore`; a lock id with braces is hashed. The client's options are used for each node.
+    `seeds`: hosts and ports of some nodes, or of an endpoint that names them.
     """
 
     connections: ClusterConnections  # type: ignore[assignment]

@@ -185,6 +185,7 @@ class Connections(Pool[Connection]):
     """
 
     trouble = TROUBLE
+    breaks = (redis.ConnectionError, ConnectionError)
 
     def __init__(self, pool: Any, *, connect_timeout: float, timeout: float) -> None:
         super().__init__()
@@ -239,9 +240,6 @@ class Connections(Pool[Connection]):
     async def apart(self) -> Connection:
         """Return a connection that is in no pool, in a task by a thread that makes it."""
         return await self._connected(Place())
-
-    def is_a_break(self, error: BaseException) -> bool:
-        return isinstance(error, redis.ConnectionError | ConnectionError)
 
     def unavailable(self, error: BaseException, *, sent: bool) -> StoreUnavailable:
         slow = sent and isinstance(error, redis.TimeoutError | TimeoutError)

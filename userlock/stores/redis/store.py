@@ -158,10 +158,9 @@ class RedisStore(WaitingStore):
 
     Args:
         client: a `redis.Redis` of one server or of Sentinel's, not of a cluster. Only its way to
-            connect is used (address, database, credentials, TLS, Sentinel), on connections of the
-            store's own, without its time-outs and retries: a command that was sent again could
-            undo a change made in between. (A Sentinel is asked where the master is by the
-            time-outs of its own client.)
+            connect is used (address, database, credentials, TLS, Sentinel), without its time-outs
+            and retries: a command that was sent again could undo a change made in between. (A
+            Sentinel is asked where the master is by the time-outs of its own client.)
         prefix: begins every key, so that deployments can share a server. 1 to 80 printable ASCII
             characters without `=` and `#`.
         connect_timeout: in seconds.
@@ -171,9 +170,8 @@ class RedisStore(WaitingStore):
         wait_replicas: how many replicas must have a lease that is taken or extended; if they have
             it not within half of `timeout`, the store counts as unavailable.
 
-    Every verb takes one round trip (two after a restart of the server, which
-    forgets scripts). Something other than a string under our key is a
-    `StoreUnavailable`; a string of another program is returned as it is.
+    Every verb takes one round trip (two after a restart, which forgets scripts). A string of
+    another program under our key is returned as it is; something else is `StoreUnavailable`.
     """
 
     fences = True

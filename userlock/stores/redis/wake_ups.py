@@ -190,27 +190,34 @@ class RedisWakeUps(WakeUps):
                 await bell.sleep(left)
                 continue
             try:
-                line.listener = bell
-                await self._listen(line, bell, ends)
+                line.listener, bell.disturb = bell, line.interrupt
+                if not bell.rung:
+                    await self._listen(line, bell, left)
             except TROUBLE:
                 self._lose(line)
             finally:
+                bell.disturb = None
                 line.leave()
 
-    async def _listen(self, line: _Line, bell: Bell, ends: float) -> None:
-        """Ring the bells that the server names, until this one rings or the time is over."""
-        bell.disturb = line.interrupt
-        try:
-            while not bell.rung and (left := ends - self._now()) > 0:
-                if line.ended:
-                    raise ConnectionError("the subscription has ended")
-                if not line.connection.buffered:
-                    await self._check(line)
-                    if not await line.wait(bell, min(left, _ANSWER_SECONDS)):
-                        continue
-                await self._hear(line, bell)
-        finally:
-            bell.disturb = None
+    async def _listen(self, line: _Line, bell: Bell, seconds: float) -> None:
+        """Ring the bell that the server names; return after one message, or soon."""
+        if line.ended:
+            raise ConnectionError("the subscription has ended")
+        if not line.connection.buffered:
+            await self._check(line)
+            if not await line.wait(bell, min(seconds, _ANSWER_SECONDS)):
+                return
+        line.connection.begin()
+        match await line.connection.reply():
+            case [b"message", _, bytes(message)]:
+                token, _, rest = message.partition(b" ")
+                named = self._bells.get(token)
+                if named is bell:
+                    bell.disturb = None  # it is awake
+                if named is not None:
+                    left, _, value = rest.partition(b" ")
+                    self.woken(named, self._stored([value, int(left)]) if left.isdigit() else None)
+        line.heard_at, line.asked_at = self._now(), None
 
     async def _check(self, line: _Line) -> None:
         """Find out whether a quiet server is still there."""
@@ -221,20 +228,6 @@ class RedisWakeUps(WakeUps):
             await line.connection.send(packed(("PING",)))
         elif line.asked_at is not None and now - line.asked_at > _ANSWER_SECONDS:
             raise ConnectionError("the server is silent")
-
-    async def _hear(self, line: _Line, own: Bell) -> None:
-        """Read one message; ring the bell that it names."""
-        line.connection.begin()
-        match await line.connection.reply():
-            case [b"message", _, bytes(message)]:
-                token, _, rest = message.partition(b" ")
-                bell = self._bells.get(token)
-                if bell is own:
-                    bell.disturb = None  # it is awake
-                if bell is not None:
-                    left, _, value = rest.partition(b" ")
-                    self.woken(bell, self._stored([value, int(left)]) if left.isdigit() else None)
-        line.heard_at, line.asked_at = self._now(), None
 
     def _lose(self, line: _Line) -> None:
         if self._line is line:
