@@ -25,7 +25,7 @@ from userlock import errors, events, ids
 from userlock.contrib.problems import ANSWERED, problem_of
 from userlock.lock.lease import Holder, Lease
 from userlock.stores import MemoryStore
-from userlock.stores.memcache.dialects import unexpected
+from userlock.stores.memcache.connections import unexpected
 from userlock.stores.stream import Refused
 from userlock.testing import ManualClock
 

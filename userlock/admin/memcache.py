@@ -23,8 +23,13 @@ from userlock.admin.locks import Listing, LockState
 from userlock.lock.record import Record
 from userlock.lock.store import StoreUnavailable
 from userlock.stores.memcache import MemcacheStore, ShardedMemcacheStore
-from userlock.stores.memcache.connections import Connection, Connections
-from userlock.stores.memcache.dialects import Item, Meta, speaks_meta
+from userlock.stores.memcache.connections import (
+    Connection,
+    Connections,
+    Item,
+    Meta,
+    speaks_meta,
+)
 from userlock.stores.pool import REPLY_TIMEOUT, SLOW
 from userlock.stores.stream import MOST_LINE_BYTES, MOST_VALUE_BYTES, MOST_VALUES, Refused, words
 from userlock.waits import run

@@ -141,7 +141,7 @@ class Pool(abc.ABC, Generic[_C]):
         return answer
 
     async def ask_to_read(
-        self, exchange: Exchange[_C, *_Args, _Answer], hurry: bool, *args: *_Args
+        self, hurry: bool, exchange: Exchange[_C, *_Args, _Answer], *args: *_Args
     ) -> _Answer:
         """Return the result of an exchange that changes nothing: it is repeated after a break.
 

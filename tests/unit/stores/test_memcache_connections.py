@@ -17,8 +17,7 @@ from tests.connections import take
 from tests.waiting import until
 from userlock.lock.store import NoConnection, StoreUnavailable
 from userlock.stores import MemcacheStore
-from userlock.stores.memcache.connections import Connections
-from userlock.stores.memcache.dialects import Wire
+from userlock.stores.memcache.connections import Connection, Connections
 from userlock.waits import run
 
 
@@ -217,7 +216,7 @@ def test_a_task_that_asks_apart_does_not_block_the_others() -> None:
             return client.server.recv(4096).endswith(b"mn\r\n")
         return False
 
-    async def exchange(connection: Wire) -> bytes:
+    async def exchange(connection: Connection) -> bytes:
         return await connection.ask(b"mn\r\n")
 
     async def main() -> bytes:
@@ -262,7 +261,7 @@ def test_a_long_command_arrives_in_full() -> None:
         while len(received) < len(LONG):
             received.extend(client.server.recv(65536))
 
-    wire = Wire(client, 30)
+    wire = Connection(client, 30)
     reader = threading.Thread(target=read)
     reader.start()
     run(wire.send, LONG)
@@ -273,7 +272,7 @@ def test_a_long_command_arrives_in_full() -> None:
 
 def test_a_server_that_does_not_read_is_a_timeout() -> None:
     client = Client()
-    wire = Wire(client, 0.01)
+    wire = Connection(client, 0.01)
     with pytest.raises(TimeoutError):
         run(wire.send, LONG)
     with pytest.raises(TimeoutError):  # with no room from the start
@@ -283,7 +282,7 @@ def test_a_server_that_does_not_read_is_a_timeout() -> None:
 
 def test_a_closed_connection_sends_nothing_to_the_file_that_gets_its_number() -> None:
     client = Client()
-    wire = Wire(client, 30)
+    wire = Connection(client, 30)
     number = client.sock.fileno()
     wire.close()
     reader, writer = os.pipe()
@@ -308,12 +307,12 @@ def test_a_closed_connection_sends_nothing_to_the_file_that_gets_its_number() ->
 def test_what_may_be_sent_on_another_connection(error: Exception, broken: bool) -> None:
     errors = [error]
 
-    async def exchange(_: Wire) -> str:
+    async def exchange(_: Connection) -> str:
         if errors:
             raise errors.pop()
         return "read"
 
     answer = "failed"
     with contextlib.suppress(StoreUnavailable, ValueError):
-        answer = run(pool_of(Client).ask_to_read, exchange, False)
+        answer = run(pool_of(Client).ask_to_read, False, exchange)
     assert answer == ("read" if broken else "failed")

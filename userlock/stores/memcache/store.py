@@ -1,4 +1,4 @@
-"""Leases in memcached, through pymemcache. `dialects` lists the commands of each verb.
+"""Leases in memcached, through pymemcache. `connections` lists the commands of each verb.
 
 Why a version can be trusted. memcached's CAS numbers begin again at 1 when
 the server restarts, so a number alone could name the next owner's record. It
@@ -46,8 +46,7 @@ from urllib.parse import SplitResult
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.store import GRACE_SECONDS, LeaseStore, Stored
 from userlock.stores.keys import KeySpace
-from userlock.stores.memcache.connections import Connection, Connections
-from userlock.stores.memcache.dialects import Item
+from userlock.stores.memcache.connections import Connection, Connections, Item
 from userlock.stores.memcache.url import parse, shard_name, split_address
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.stream import Refused
@@ -139,7 +138,7 @@ class MemcacheStore(WaitingStore):
 
     async def aread(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
         key = self.keys.lock(lock_id)
-        return self.stored(await self.connections.ask_to_read(Connection.read, hurry, key), key)
+        return self.stored(await self.connections.ask_to_read(hurry, Connection.read, key), key)
 
     async def aswap(
         self, lock_id: str, version: Any, record: bytes, ttl_seconds: float

@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -118,24 +118,13 @@ class ClusterConnections:
         return await random.choice([node for node in nodes if not node.failed] or nodes).apart()
 
     async def exchange(self, checked: bool, exchange: Any, key: bytes, *args: Any) -> Any:
-        return await self._follow(
-            key,
-            lambda node, source: node.exchange(checked, _answered, source, exchange, key, *args),
-        )
+        return await self._follow(Node.exchange, checked, exchange, key, *args)
 
-    async def ask_to_read(self, exchange: Any, hurry: bool, key: bytes, *args: Any) -> Any:
-        return await self._follow(
-            key,
-            lambda node, source: node.ask_to_read(_answered, hurry, source, exchange, key, *args),
-        )
+    async def ask_to_read(self, hurry: bool, exchange: Any, key: bytes, *args: Any) -> Any:
+        return await self._follow(Node.ask_to_read, hurry, exchange, key, *args)
 
-    async def _follow(
-        self, key: bytes, ask: Callable[[Node, Node | None], Coroutine[Any, Any, Any]]
-    ) -> Any:
-        """Return the answer of the node that has the key, wherever it is.
-
-        `ask`: asks a node, to which the slot just moves from a second one, if there is one.
-        """
+    async def _follow(self, ask: Any, how: bool, exchange: Any, key: bytes, *args: Any) -> Any:
+        """Return the answer of the node that has the key, wherever it is."""
         slot = key_slot(key)
         node = self._slots[slot]
         if node is None or node.failed:
@@ -143,10 +132,11 @@ class ClusterConnections:
             node = self._slots[slot]
         if node is None:
             raise _unavailable(self.name, f"no node has slot {slot}")
-        first, source = node, None
+        first = node
+        source: Node | None = None  # from which the slot just moves to the other one
         for _ in range(_MOST_REDIRECTIONS):
             try:
-                answer = await ask(node, source)
+                answer = await ask(node, how, _answered, source, exchange, key, *args)
             except StoreUnavailable as trouble:
                 node.failed = node.failed or not (trouble.serves_others or trouble.of_demand)
                 # Of the one that has redirected us it tells nothing.
@@ -182,7 +172,7 @@ class ClusterConnections:
         trouble: StoreUnavailable | None = None
         for node in nodes[:_MOST_ASKED]:
             try:
-                rows = await node.ask_to_read(_slots, False)
+                rows = await node.ask_to_read(False, _slots)
             except StoreUnavailable as error:
                 node.failed, trouble = True, error
                 continue

@@ -212,7 +212,7 @@ class RedisStore(WaitingStore):
 
     async def aread(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
         key = self.key(lock_id)
-        return await self.connections.ask_to_read(_ran, hurry, key, stored, _READ, 0)
+        return await self.connections.ask_to_read(hurry, _ran, key, stored, _READ, 0)
 
     async def aswap(
         self, lock_id: str, version: Any, record: bytes, ttl_seconds: float
