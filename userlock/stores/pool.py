@@ -52,10 +52,6 @@ Exchange = Callable[[_C, *_Args], Coroutine[Any, Any, _Answer]]
 class NotHere(Exception):
     """A connection cannot carry an exchange out. Nothing was done: a new one has to be asked."""
 
-    def __init__(self, *, ended: bool) -> None:
-        super().__init__()
-        self.ended = ended  # by the server, which probably has ended the other ones, too
-
 
 class _Waiter(Generic[_C]):
     """A caller that waits for its turn, and what it was given; words: why there is nothing."""
@@ -132,8 +128,7 @@ class Pool(abc.ABC, Generic[_C]):
             self._failed(connection, error)
             if not isinstance(error, NotHere):
                 raise
-            if error.ended:
-                self.drop_idle()
+            self.drop_idle()  # neither could they
             return await self.ask_apart(exchange, None, *args)
         self.idle.append(connection)
         if self._waiters:

@@ -311,13 +311,11 @@ class Connection(Stream):
         """
         if self.began >= self.good_until:
             try:
-                known = await self.ask_for_time()
+                await self.ask_for_time()
             except SLOW:
                 raise
             except Connections.breaks as error:
-                raise NotHere(ended=True) from error
-            if not known:
-                raise NotHere(ended=False)
+                raise NotHere from error
             self.begin()
         if self.ahead is not None:
             date = int(self.began + self.ahead + ttl_seconds + self.dialect.grace_seconds) + 1
@@ -325,11 +323,8 @@ class Connection(Stream):
                 return date
         return math.ceil(ttl_seconds + self.dialect.grace_seconds + _MOST_BEHIND)
 
-    async def ask_for_time(self) -> bool:
-        """Ask the server for its time; one round trip.
-
-        False if it is far behind what it was: another connection must be asked.
-        """
+    async def ask_for_time(self) -> None:
+        """Ask the server for its time; `NotHere` if it is far behind what it was."""
         asked_at = self._now()
         await self.send(b"stats\r\n")
         says: dict[bytes, bytes] = {}
@@ -342,16 +337,15 @@ class Connection(Stream):
         time = number(says.get(b"time", b"0"))
         if time < _FIRST_DATE:
             self.ahead, self.good_until = None, math.inf
-            return True
+            return
         if b"uptime" in says:  # both count from one clock: always the same difference
             self.started = time - number(says[b"uptime"])
         ahead = time + _MOST_BEHIND - asked_at
         if self.ahead is not None:
             if ahead < self.ahead - _MOST_DIFFERENCE:
-                return False
+                raise NotHere
             ahead = max(ahead, self.ahead)
         self.ahead, self.good_until = ahead, asked_at + _GOOD_FOR
-        return True
 
 
 class Connections(Pool[Connection]):

@@ -23,6 +23,7 @@ from redis.sentinel import MasterNotFoundError, Sentinel
 
 from userlock.apps import find_object
 from userlock.errors import ConfigurationError
+from userlock.stores.address import joined
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.urls import SECONDS, YES_NO, AddressError, options_of
 
@@ -111,9 +112,7 @@ def parse(parts: SplitResult) -> Named:
     server = parts._replace(scheme=_CLIENTS[base], query=urlencode(options))
     if kind:
         user, at, _ = parts.netloc.rpartition("@")
-        host, port = addresses[0]
-        host = f"[{host}]" if ":" in host else host
-        server = server._replace(netloc=f"{user}{at}{host}:{port}", path="")
+        server = server._replace(netloc=f"{user}{at}{joined(*addresses[0])}", path="")
     client_url = urlunsplit(server)
     return Named(client_url, of_store, credentials, kind, addresses, service, of_sentinels)
 

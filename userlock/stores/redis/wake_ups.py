@@ -46,9 +46,9 @@ class _Line:
 
     def __init__(self, connection: Connection, now: float) -> None:
         self.connection = connection
-        #: Held by the thread or task that listens; taken for good when the connection is closed.
+        #: Held by the one that listens, whose bell that is; for good when the connection is closed.
         self.listening = threading.Lock()
-        self.listener: Bell | None = None  # its
+        self.listener: Bell | None = None
         self.heard_at = now
         self.asked_at: float | None = None
         self.ended = False
