@@ -25,7 +25,7 @@ from userlock.contrib.request_scope import RequestOptions, RequestScope
 from userlock.events import Event
 from userlock.settings import Settings
 from userlock.stores.datastore import DatastoreStore
-from userlock.stores.memcache.url import parse as memcache_parts
+from userlock.stores.memcache.store import parse as memcache_parts
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.redis.url import parse as redis_parts
 from userlock.stores.urls import open_url

@@ -17,7 +17,7 @@ from userlock.admin.command import Console
 from userlock.cli import main
 from userlock.contrib.wsgi import UserLockMiddleware
 from userlock.stores import MemcacheStore
-from userlock.stores.memcache import url as memcache_url
+from userlock.stores.memcache import store as memcache_store
 from userlock.stores.redis import url as redis_url
 from userlock.stores.urls import SCHEMES, open_store, shown_url
 from userlock.testing import ManualClock
@@ -178,7 +178,7 @@ def test_the_usual_port_and_prefix(url: str, port: int) -> None:
     named = redis_url.parse(urlsplit(url))
     assert named.addresses == (("h", port),)
     assert named.options["prefix"] == "userlock"
-    assert memcache_url.parse(urlsplit("memcache://h"))[1]["prefix"] == "userlock"
+    assert memcache_store.parse(urlsplit("memcache://h"))[1]["prefix"] == "userlock"
 
 
 @pytest.mark.parametrize(
