@@ -49,7 +49,7 @@ _Answer = TypeVar("_Answer")
 Exchange = Callable[[_C, *_Args], Coroutine[Any, Any, _Answer]]
 
 
-class NotHere(Exception):
+class NotHere(StoreUnavailable):
     """A connection cannot carry an exchange out. Nothing was done: a new one has to be asked."""
 
 

@@ -315,7 +315,7 @@ class Connection(Stream):
             except SLOW:
                 raise
             except Connections.breaks as error:
-                raise NotHere from error
+                raise NotHere("it ended when it was asked for the time", sent=False) from error
             self.begin()
         if self.ahead is not None:
             date = int(self.began + self.ahead + ttl_seconds + self.dialect.grace_seconds) + 1
@@ -343,7 +343,7 @@ class Connection(Stream):
         ahead = time + _MOST_BEHIND - asked_at
         if self.ahead is not None:
             if ahead < self.ahead - _MOST_DIFFERENCE:
-                raise NotHere
+                raise NotHere("the server's time is far behind what it was", sent=False)
             ahead = max(ahead, self.ahead)
         self.ahead, self.good_until = ahead, asked_at + _GOOD_FOR
 

@@ -260,6 +260,7 @@ class ShardedMemcacheStore(WaitingStore):
             raise AddressError("memcached servers must be named once each")
         self.servers = tuple(servers)
         self._names = [address.encode() for address in addresses]
+        self.fences = all(server.fences for server in servers)
 
     def shard_of(self, lock_id: str) -> int:
         key = lock_id.encode("utf-8", "surrogatepass")
@@ -269,10 +270,6 @@ class ShardedMemcacheStore(WaitingStore):
     acreate, aread, aswap = _forwarded("acreate"), _forwarded("aread"), _forwarded("aswap")
     aremove, aappend = _forwarded("aremove"), _forwarded("aappend")
     afence = _forwarded("afence")
-
-    @property
-    def fences(self) -> bool:  # type: ignore[override]
-        return all(server.fences for server in self.servers)
 
     def close(self) -> None:
         for server in self.servers:

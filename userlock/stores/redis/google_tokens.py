@@ -40,11 +40,9 @@ class GoogleTokens(CredentialProvider):
         self,
         credentials: Any = None,
         *,
-        user: str = "default",
         now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
     ) -> None:
         self._credentials = credentials
-        self._user = user
         self._now = now
         self._begin()
         reset_in_child(self._begin)
@@ -67,7 +65,7 @@ class GoogleTokens(CredentialProvider):
                     refresh = functools.partial(self._credentials.refresh, _request)
                     with contextlib.suppress(RuntimeError):  # no more threads
                         self._refreshing = begun_in_thread(refresh, "userlock-token", daemon=True)
-                return self._user, str(self._credentials.token)
+                return "default", str(self._credentials.token)
         except google.auth.exceptions.GoogleAuthError as error:
             raise redis.AuthenticationError(
                 f"Google gave no access token ({type(error).__name__})"
