@@ -34,7 +34,7 @@ from userlock.clock import SYSTEM_CLOCK
 from userlock.lock.store import Stored, StoreUnavailable
 from userlock.stores.keys import check_prefix
 from userlock.stores.redis.connections import Connection, Connections
-from userlock.stores.redis.store import FENCE_BODY, RedisStore, Script, fenced
+from userlock.stores.redis.store import RedisStore, fence_script, fenced
 from userlock.stores.stream import Refused, number
 from userlock.waits import run
 
@@ -50,12 +50,7 @@ _EPOCH_BITS = 36
 # MOVED is an ASK. There is no TRYAGAIN, which is for commands of several keys.
 _REDIRECTIONS = (AskError, ClusterDownError)
 
-_FENCE = Script(
-    FENCE_BODY.replace(
-        "redis.call('time'),",
-        "redis.call('time'), redis.call('cluster', 'info'):match('cluster_my_epoch:(%d+)'),",
-    )
-)
+_FENCE = fence_script("redis.call('cluster', 'info'):match('cluster_my_epoch:(%d+)'),")
 
 _Addresses = list[tuple[str, int]]
 

@@ -119,11 +119,6 @@ if redis.call('strlen', KEYS[1]) + #ARGV[1] <= {_MOST_BYTES} then
 end
 """
 _APPEND = Script(_ADD + _GET)
-FENCE_BODY = f"""{_ADD}
-local function read() {_GET} end
-return {{redis.call('time'), read()}}
-"""
-_FENCE = Script(FENCE_BODY)
 # ARGV[2]: begins the names of channels. The first waiter is found as `userlock.lock.record` orders
 # them, but for those that queue again (~) by time: they poll. Without the right to publish, too.
 _WAKE = Script(
@@ -151,6 +146,15 @@ end
 return found
 """
 )
+
+
+def fence_script(also: str = "") -> Script:
+    """Return the script that appends, and replies with the time, what else there is, the record."""
+    read = f"local function read() {_GET} end"
+    return Script(f"{_ADD} {read} return {{redis.call('time'), {also} read()}}")
+
+
+_FENCE = fence_script()
 
 
 class RedisStore(WaitingStore):
