@@ -193,8 +193,6 @@ class Pool(abc.ABC, Generic[_C]):
                 self.drop_idle()  # likely broken too
             raise trouble from error
 
-    # --- connections ------------------------------------------------------------------------
-
     async def make(self, timeout: float | None = None, *, or_idle: bool = False) -> _C:
         """Return a new connection; `or_idle`: or one that another caller gives back.
 
@@ -254,7 +252,6 @@ class Pool(abc.ABC, Generic[_C]):
             self.close(connection)
 
     def give_back(self, connection: _C) -> None:
-        """Keep it for the next exchange."""
         self.idle.append(connection)
         if self._waiters:
             self._hand_on()
@@ -267,8 +264,6 @@ class Pool(abc.ABC, Generic[_C]):
     def drop_idle(self) -> None:
         _close_all(self.idle)
         self._hand_on()
-
-    # --- turns ------------------------------------------------------------------------------
 
     async def _wait_for_turn(self) -> _C | Place:
         """Return an idle connection, or a place for one."""

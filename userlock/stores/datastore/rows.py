@@ -68,7 +68,6 @@ class Row(NamedTuple):
 
     @property
     def left(self) -> int:
-        """Return the time until it lapses."""
         return self.began + self.ttl + _SLACK + self.ttl // _SLACK_PART - self.now
 
     @property

@@ -123,7 +123,6 @@ class Calls:
         self._unanswered = False  # an earlier try of the same may yet be carried out
 
     async def look_up(self) -> Row | None:
-        """Return the row as it is now; None where there is none."""
         reply = await self._call("lookup", [self.key], repeat=True)
         where = f"{self._endpoint.name}: a row of kind {self._kind}"
         if reply.deferred:

@@ -296,7 +296,6 @@ class Connection(Stream):
         return reply
 
     async def read(self, key: bytes) -> Item | None:
-        """Return the item under a key."""
         dialect = self.dialect
         await self.send(dialect.get % key)
         item = await dialect.item(self, await self.read_line())

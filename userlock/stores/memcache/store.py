@@ -196,7 +196,6 @@ class MemcacheStore(WaitingStore):
         self.connections.drop_idle()
 
     def stored(self, item: Item | None, key: bytes) -> Stored | None:
-        """Return an item as a record."""
         if item is None:
             return None
         version = _Version(item.cas, self.connections.latest, item.record, key)

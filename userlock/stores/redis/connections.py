@@ -67,7 +67,6 @@ class TooFewReplicas(redis.ResponseError):
 
 
 def packed(command: Command) -> bytes:
-    """Return a command as it is sent."""
     wire = [b"*%d\r\n" % len(command)]
     for part in command:
         if isinstance(part, int):

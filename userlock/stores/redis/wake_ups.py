@@ -131,7 +131,6 @@ class RedisWakeUps(WakeUps):
         self._renew_at = 0.0
 
     def close(self) -> None:
-        """End the subscription."""
         line, self._line = self._line, None
         if line is not None:
             line.end()
