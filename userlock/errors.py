@@ -95,14 +95,11 @@ class UserLockError(Exception):
     """Base of every error in this library. Can be pickled, as process pools do."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.args, self._portable())
-
-    def _portable(self) -> dict[str, Any]:
-        """Return the attributes; a place in the code, which cannot travel, as text."""
-        return {
+        attributes = {  # a place in the code cannot travel, but as text
             name: str(value) if name.endswith("_at") and value is not None else value
             for name, value in self.__dict__.items()
         }
+        return _rebuild, (type(self), self.args, attributes)
 
 
 def _rebuild(
@@ -128,8 +125,8 @@ def _known(lock_id: str | None) -> str:
     return "not known" if lock_id is None else quoted(lock_id)
 
 
-def _write_site(put_at: object, *, deleting: bool) -> tuple[str, object]:
-    return "deleted at" if deleting else "put at", put_at or "not known"
+def _write_site(put_at: object, *, deleting: bool) -> tuple[str, str]:
+    return "deleted at" if deleting else "put at", str(put_at or "not known")
 
 
 class ConfigurationError(UserLockError):
@@ -167,28 +164,26 @@ class LockTimeout(LockError):
     """The lock was not free within the wait.
 
     Attributes:
-        lock_id: the lock concerned.
         waited_seconds: how long this caller waited.
         holder: the holder when it was last read; None if it is not known.
     """
 
     def __init__(self, *, lock_id: str, waited_seconds: float, holder: LockHolder | None) -> None:
+        problem = f"was not free after {round(waited_seconds, 2):g} s"
+        self._set(lock_id, waited_seconds, holder, problem)
+
+    def _set(
+        self, lock_id: str, waited: float, holder: LockHolder | None, problem: str, more: str = ""
+    ) -> None:
         by = f"it is held by {holder.describe()}" if holder else "its holder is not known"
-        super().__init__(
-            f"lock {quoted(lock_id)} was not free after {round(waited_seconds, 2):g} s: {by}",
-            lock_id=lock_id,
-        )
-        self.waited_seconds = waited_seconds
-        self.holder = holder
+        super().__init__(f"lock {quoted(lock_id)} {problem}: {by}{more}", lock_id=lock_id)
+        self.waited_seconds, self.holder = waited, holder
 
 
 class EventLoopBlocked(LockError):
     """A `with` in a coroutine would have to wait for the lock, and block the event loop.
 
     The holder may be another task of the same loop, which could not release it.
-
-    Attributes:
-        lock_id: the lock concerned.
     """
 
     def __init__(self, *, lock_id: str) -> None:
@@ -203,12 +198,9 @@ class EventLoopBlocked(LockError):
 class TooManyWaiting(LockTimeout):
     """The lock is held, and as many callers of this process wait for it as may (`max_waiting`).
 
-    Raised at once. A caller that handles `LockTimeout` handles this as well:
-    either way it has not got the lock. A caller that asks again at once gets
-    the same answer again.
+    Raised at once. A caller that asks again at once gets the same answer again.
 
     Attributes:
-        lock_id: the lock concerned.
         waiting: the number of callers of this process that wait for it.
         waited_seconds: the time since the call.
         holder: the holder that one of them met last; None if it is not known.
@@ -225,31 +217,24 @@ class TooManyWaiting(LockTimeout):
         holder: LockHolder | None,
         retry_after: int,
     ) -> None:
-        by = f"it is held by {holder.describe()}" if holder else "its holder is not known"
         calls = "1 caller waits" if waiting == 1 else f"{waiting} callers wait"
-        super(LockTimeout, self).__init__(
-            f"lock {quoted(lock_id)} is not free, and {calls} for it in this process, which is as "
-            f"many as may (max_waiting): {by}. Try again in {retry_after} s",
-            lock_id=lock_id,
-        )
-        self.waited_seconds = waited_seconds
-        self.holder = holder
-        self.waiting = waiting
-        self.retry_after = retry_after
+        most = "which is as many as may (max_waiting)"
+        problem = f"is not free, and {calls} for it in this process, {most}"
+        more = f". Try again in {retry_after} s"
+        self._set(lock_id, waited_seconds, holder, problem, more)
+        self.waiting, self.retry_after = waiting, retry_after
 
 
 class LockServiceUnavailable(LockError):
     """The lease store did not answer and the outage policy is to fail.
 
     Attributes:
-        lock_id: the lock concerned.
         reason: what the store's client said.
     """
 
     def __init__(self, *, lock_id: str, reason: str) -> None:
         super().__init__(
-            f"lock {quoted(lock_id)}: the lease store is unavailable ({reason})",
-            lock_id=lock_id,
+            f"lock {quoted(lock_id)}: the lease store is unavailable ({reason})", lock_id=lock_id
         )
         self.reason = reason
 
@@ -257,13 +242,10 @@ class LockServiceUnavailable(LockError):
 class DeadlockDetected(LockError):
     """Waiting for the lock would complete a deadlock cycle.
 
-    Each request in the cycle waits for a lock that the next one holds. The
-    request that began to wait last gets this error; the others go on. Code
-    that takes several locks with `global_locks([…])`, or always in the same
-    order, cannot deadlock.
+    The request of the cycle that began to wait last gets this error; the others go on. Code that
+    takes several locks with `global_locks([…])`, or always in the same order, cannot deadlock.
 
     Attributes:
-        lock_id: the lock that was waited for.
         cycle: each lock of the cycle with a description of its holder, from `lock_id` on.
     """
 
@@ -319,20 +301,16 @@ class WriteViolation(UserLockError):
         detail: str = "",
         deleting: bool = False,
     ) -> None:
-        facts: list[tuple[str, object]] = [
-            ("write policy", policy) if policy else ("lock id", _known(lock_id))
+        facts = [
+            ("write policy", policy) if policy else ("lock id", _known(lock_id)),
+            *([] if read_at is None else [("read at", str(read_at))]),
+            _write_site(put_at, deleting=deleting),
         ]
-        if read_at is not None:
-            facts.append(("read at", read_at))
-        facts.append(_write_site(put_at, deleting=deleting))
         problem = f"{_entity(key, kind)} {self.problem}{f' ({detail})' if detail else ''}"
         super().__init__(_describe(problem, facts, self.remedy))
-        self.key = key
-        self.kind = kind
-        self.lock_id = lock_id
-        self.policy = policy
-        self.read_at = read_at
-        self.put_at = put_at
+        self.key, self.kind = key, kind
+        self.lock_id, self.policy = lock_id, policy
+        self.read_at, self.put_at = read_at, put_at
 
 
 class ReadWithoutLock(WriteViolation):
@@ -512,10 +490,9 @@ class StructuredModelWritten(WriteViolation):
 class WriteNotFenced(UserLockError):
     """A write would have left the process unfenced, and was not sent.
 
-    It has no ticket: it came to the commit by a way that the library does not
-    know. Or it cannot be fenced, as nobody could tell whether the entity has
-    changed since it was read. Nothing is stored; of a transaction, nothing at
-    all. Other writes of one commit are not affected.
+    It came to the commit by a way that the library does not know, or nobody could tell whether the
+    entity has changed since it was read. Nothing is stored; of a transaction, nothing at all. Other
+    writes of one commit are not affected.
 
     Attributes:
         key: the entity's `ndb.Key`, incomplete or None where its id was not allocated yet; None
@@ -536,13 +513,10 @@ class WriteNotFenced(UserLockError):
         remedy: str,
     ) -> None:
         problem = f"{_entity(key, kind)} was not {'deleted' if deleting else 'put'}: {reason}"
-        facts = [_write_site(put_at, deleting=deleting)]
-        if lock_id is not None:
-            facts.insert(0, ("lock id", _known(lock_id)))
+        facts = [] if lock_id is None else [("lock id", _known(lock_id))]
+        facts = [*facts, _write_site(put_at, deleting=deleting)]
         super().__init__(_describe(problem, facts, remedy))
-        self.key = key
-        self.lock_id = lock_id
-        self.put_at = put_at
+        self.key, self.lock_id, self.put_at = key, lock_id, put_at
 
     @classmethod
     def without_ticket(
@@ -586,10 +560,9 @@ class StaleWriteError(UserLockError):
 
     Nothing was overwritten. Start again from the read.
 
-    Limit: when the reply to a put is lost, it is sent again, and meets its own
-    write. A model with a `WriteIdProperty` recognises that; for others this
-    error is raised, with `may_have_landed`, although the write may be there.
-    Never the other way round.
+    Limit: when the reply to a put is lost, it is sent again, and meets its own write. A model with
+    a `WriteIdProperty` recognises that; for others this error is raised, with `may_have_landed`,
+    although the write may be there. Never the other way round.
 
     Attributes:
         key: the entity's `ndb.Key`.
@@ -639,31 +612,23 @@ class StaleWriteError(UserLockError):
         problem = f"{show_key(key)} {self._problem}, {outcome}"
         remedy = self._remedy if locked else self._remedy_without_lock
         super().__init__(_describe(problem, facts, remedy))
-        self.key = key
-        self.lock_id = lock_id
-        self.others_landed = others_landed
-        self.may_have_landed = may_have_landed
-        self.read_version = read_version
-        self.found_version = found_version
-        self.read_at = read_at
-        self.put_at = put_at
+        self.key, self.lock_id = key, lock_id
+        self.others_landed, self.may_have_landed = others_landed, may_have_landed
+        self.read_version, self.found_version = read_version, found_version
+        self.read_at, self.put_at = read_at, put_at
 
 
 class EntityExistsError(StaleWriteError):
     """A new entity was put under a key that exists already; the existing one is unchanged.
 
-    Either two requests created it at once and the other one won, or the code
-    makes a new object where it should read the one that is there.
+    Two requests created it at once, or the code makes a new object where it should read one.
     """
 
     _problem = "exists already, and a new object was put under its key"
-    _remedy = (
-        "read it first and create it only when it is missing, under the lock; a model whose "
-        "entities are meant to be overwritten unread says `_overwrites = True`"
-    )
-    _remedy_without_lock = (
-        "read it first and create it only when it is missing, in one transaction; a model whose "
-        "entities are meant to be overwritten unread says `_overwrites = True`"
+    _remedy, _remedy_without_lock = (
+        f"read it first and create it only when it is missing, {safely}; a model whose "
+        f"entities are meant to be overwritten unread says `_overwrites = True`"
+        for safely in ("under the lock", "in one transaction")
     )
 
 
@@ -704,24 +669,20 @@ class NotUnique(UserLockError):
         )
         problem = f"{_entity(key, kind)} was not put: another entity has its value"
         super().__init__(_describe(problem, facts, remedy))
-        self.key = key
-        self.constraint = constraint
-        self.value = value
-        self.holder = holder
-        self.put_at = put_at
+        self.key, self.put_at = key, put_at
+        self.constraint, self.value, self.holder = constraint, value, holder
 
 
 class CommitInDoubt(UserLockError):
     """The reply to a commit was lost, and whether it was applied is not known.
 
-    Of a transaction: it was applied as a whole or not at all. ndb would run the
-    function again, and perhaps apply it twice; here it is not run again. A
-    model with a `WriteIdProperty`, or an entity under an automatic id among
-    those that the transaction writes, lets the library find out by itself.
+    Of a transaction: it was applied as a whole or not at all. ndb would run the function again, and
+    perhaps apply it twice; here it is not run again. A model with a `WriteIdProperty`, or an entity
+    under an automatic id among those that the transaction writes, lets the library find out.
 
-    Of a new entity under an automatic id, put outside of transactions: it is
-    there, under an id that is not known, or it is not. ndb would send it
-    again, and perhaps make it twice; here it is not sent again.
+    Of a new entity under an automatic id, put outside of transactions: it is there, under an id
+    that is not known, or it is not. ndb would send it again, and perhaps make it twice; here it is
+    not sent again.
 
     Look at what is stored before you repeat the request.
 
@@ -748,9 +709,7 @@ class CommitInDoubt(UserLockError):
         facts = (("lock id", _known(lock_id)), _write_site(put_at, deleting=deleting))
         remedy = "look at what is stored before you run the request again"
         super().__init__(_describe(problem, facts, remedy))
-        self.key = key
-        self.lock_id = lock_id
-        self.put_at = put_at
+        self.key, self.lock_id, self.put_at = key, lock_id, put_at
 
 
 class EntityNotFound(UserLockError, LookupError):

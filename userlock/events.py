@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable
+from typing import ClassVar
 
 from userlock.errors import StaleWriteError, WriteViolation
 from userlock.ids import quoted
@@ -30,6 +31,8 @@ class Event:
     """
 
     lock_id: str | None
+    #: The level and the template of the log line; of the lock, and the fields that follow it there.
+    _logged: ClassVar[tuple[int, str, *tuple[str, ...]] | None] = None
 
     @property
     def _lock(self) -> str:
@@ -48,7 +51,10 @@ class Event:
         A free lock and the begin of a wait are logged at DEBUG, the end of a
         wait with the lock at INFO. WARNING is for events that need attention.
         """
-        return None
+        if self._logged is None:
+            return None
+        level, line, *names = self._logged
+        return level, line, self._lock, *(getattr(self, name) for name in names)
 
 
 # --- locks ----------------------------------------------------------------------------------
@@ -75,15 +81,9 @@ class Acquired(Event):
     def log_line(self) -> LogLine:
         if not self.blocked_by:
             return logging.DEBUG, "lock %s acquired", self._lock
-        return (
-            logging.INFO,
-            "lock %s acquired after %.0f ms and %s (%s); blocked by: %s",
-            self._lock,
-            self.waited_seconds * 1000,
-            counted(self.attempts, "attempt"),
-            self.priority,
-            self.blocked_by,
-        )
+        facts = self.waited_seconds * 1000, counted(self.attempts, "attempt"), self.priority
+        line = "lock %s acquired after %.0f ms and %s (%s); blocked by: %s"
+        return logging.INFO, line, self._lock, *facts, self.blocked_by
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -92,34 +92,27 @@ class Contended(Event):
 
     priority: str
     blocked_by: str
-
-    def log_line(self) -> LogLine:
-        line = "lock %s contended (%s waits); blocked by: %s"
-        return logging.DEBUG, line, self._lock, self.priority, self.blocked_by
+    _line = "lock %s contended (%s waits); blocked by: %s"
+    _logged = logging.DEBUG, _line, "priority", "blocked_by"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
-class TimedOut(Event):
-    """The caller's wait ended without the lock."""
-
+class _NotAcquired(Event):
     priority: str
     waited_seconds: float
     blocked_by: str
 
-    def log_line(self) -> LogLine:
-        line = "lock %s not acquired: timed out after %.1f s (%s); blocked by: %s"
-        return (
-            logging.WARNING,
-            line,
-            self._lock,
-            self.waited_seconds,
-            self.priority,
-            self.blocked_by,
-        )
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class TimedOut(_NotAcquired):
+    """The caller's wait ended without the lock."""
+
+    _line = "lock %s not acquired: timed out after %.1f s (%s); blocked by: %s"
+    _logged = logging.WARNING, _line, "waited_seconds", "priority", "blocked_by"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
-class Rejected(Event):
+class Rejected(_NotAcquired):
     """The caller got `TooManyWaiting`: enough callers of this process wait for the lock.
 
     Attributes:
@@ -128,9 +121,6 @@ class Rejected(Event):
             a break.
     """
 
-    priority: str
-    waited_seconds: float
-    blocked_by: str
     waiting: int
     count: int = 1
 
@@ -172,39 +162,28 @@ class Degraded(Event):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
-class Unavailable(Event):
+class Unavailable(_NotAcquired):
     """The store did not answer, and the policy is to fail: the caller got an error.
 
     Attributes:
         reason: the failure, in words.
     """
 
-    priority: str
-    waited_seconds: float
-    blocked_by: str
     reason: str
-
-    def log_line(self) -> LogLine:
-        line = "lock %s not acquired: the lease store does not answer (%s)"
-        return logging.WARNING, line, self._lock, self.reason
+    _line = "lock %s not acquired: the lease store does not answer (%s)"
+    _logged = logging.WARNING, _line, "reason"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
-class Deadlock(Event):
+class Deadlock(_NotAcquired):
     """The caller would have completed a deadlock cycle, and got `DeadlockDetected`.
 
     Attributes:
         cycle: each lock of the cycle with its holder, in words.
     """
 
-    priority: str
-    waited_seconds: float
-    blocked_by: str
     cycle: str
-
-    def log_line(self) -> LogLine:
-        line = "lock %s not acquired: waiting for it would never end (%s)"
-        return logging.WARNING, line, self._lock, self.cycle
+    _logged = logging.WARNING, "lock %s not acquired: waiting for it would never end (%s)", "cycle"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -216,10 +195,8 @@ class Confirmed(Event):
     """
 
     degraded_seconds: float
-
-    def log_line(self) -> LogLine:
-        line = "lock %s confirmed: the lease store answers again after %.1f s"
-        return logging.INFO, line, self._lock, self.degraded_seconds
+    _line = "lock %s confirmed: the lease store answers again after %.1f s"
+    _logged = logging.INFO, _line, "degraded_seconds"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -230,15 +207,11 @@ class Conflict(Event):
     """
 
     holder: str
-
-    def log_line(self) -> LogLine:
-        return (
-            logging.WARNING,
-            "lock %s is in conflict: taken while the lease store did not answer, and held by %s; "
-            "stale writes are refused at the commit",
-            self._lock,
-            self.holder,
-        )
+    _line = (
+        "lock %s is in conflict: taken while the lease store did not answer, and held by %s; "
+        "stale writes are refused at the commit"
+    )
+    _logged = logging.WARNING, _line, "holder"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -250,9 +223,7 @@ class Extended(Event):
     """
 
     seconds: float
-
-    def log_line(self) -> LogLine:
-        return logging.DEBUG, "lock %s extended by %g s", self._lock, self.seconds
+    _logged = logging.DEBUG, "lock %s extended by %g s", "seconds"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -266,10 +237,7 @@ class Broken(Event):
 
     holder: str
     by: str
-
-    def log_line(self) -> LogLine:
-        line = "lock %s broken by %s; it was held by %s"
-        return logging.WARNING, line, self._lock, self.by, self.holder
+    _logged = logging.WARNING, "lock %s broken by %s; it was held by %s", "by", "holder"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -330,14 +298,11 @@ class Violation(Event):
         DEBUG for the others.
         """
         name = type(self.error).__name__
-        if self.enforced:
-            return logging.WARNING, "%s: %s", name, self.error
-        if self.count == 1:
-            line = (
-                "%s: %s\n  This put site is logged once; userlock.violations() counts the others."
-            )
-            return logging.WARNING, line, name, self.error
-        return logging.DEBUG, "%s%s: %s", name, _times(self.count), self.error
+        if self.count > 1 and not self.enforced:
+            return logging.DEBUG, "%s%s: %s", name, _times(self.count), self.error
+        once = "\n  This put site is logged once; userlock.violations() counts the others."
+        line = "%s: %s" if self.enforced else f"%s: %s{once}"
+        return logging.WARNING, line, name, self.error
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -379,19 +344,14 @@ class JobRan(Event):
     error: str = ""
 
     def log_line(self) -> LogLine:
+        milliseconds = self.seconds * 1000
         if self.outcome == "done":
             line = "job %s of %s done in %.0f ms (attempt %d)"
-            return logging.DEBUG, line, self.job, self._lock, self.seconds * 1000, self.attempt
-        return (
-            logging.ERROR if self.outcome == "dead" else logging.WARNING,
-            "job %s of %s %s after %.0f ms (attempt %d): %s",
-            self.job,
-            self._lock,
-            self.outcome,
-            self.seconds * 1000,
-            self.attempt,
-            escaped(f"{self.error}") or "another worker has taken it over",
-        )
+            return logging.DEBUG, line, self.job, self._lock, milliseconds, self.attempt
+        level = logging.ERROR if self.outcome == "dead" else logging.WARNING
+        error = escaped(f"{self.error}") or "another worker has taken it over"
+        facts = self.job, self._lock, self.outcome, milliseconds, self.attempt, error
+        return level, "job %s of %s %s after %.0f ms (attempt %d): %s", *facts
 
 
 # --- requests -------------------------------------------------------------------------------
@@ -423,18 +383,10 @@ class RequestServed(Event):
     WARNED = ("unfinished", "taken over")
 
     def log_line(self) -> LogLine:
-        line = "request %s of %s %s after %.0f ms (attempt %d)%s"
+        level = logging.WARNING if self.outcome in self.WARNED else logging.DEBUG
         error = f": {escaped(str(self.error))}" if self.error else ""
-        return (
-            logging.WARNING if self.outcome in self.WARNED else logging.DEBUG,
-            line,
-            self.flow,
-            self._lock,
-            self.outcome,
-            self.seconds * 1000,
-            self.attempt,
-            error,
-        )
+        facts = self.flow, self._lock, self.outcome, self.seconds * 1000, self.attempt, error
+        return level, "request %s of %s %s after %.0f ms (attempt %d)%s", *facts
 
 
 # --- listeners ------------------------------------------------------------------------------
@@ -445,45 +397,36 @@ Listener = Callable[[Event], None]
 def log_event(event: Event) -> None:
     """Log one line for an event: the default listener. `extra["userlock"]` has the event."""
     entry = event.log_line()
-    if entry is None:
+    if entry is None or not log.isEnabledFor(entry[0]):
         return
+    extra: dict[str, object] = {"userlock": event}
+    if isinstance(event, Violation):  # by these `userlock baseline` finds a site in a log
+        facts = {FACTS_KEY: facts_of(event.error)}
+        # Google's handlers pass on what is in `json_fields`; other JSON formatters every extra.
+        extra |= {**facts, "json_fields": facts}
     level, *line = entry
-    if log.isEnabledFor(level):
-        log.log(level, *line, extra={"userlock": event, **_extra(event)})
-        if isinstance(event, Violation):
-            event.error.logged = True
-
-
-def _extra(event: Event) -> dict[str, object]:
-    """Return the fields by which `userlock baseline` finds a site in a structured log."""
-    if not isinstance(event, Violation):
-        return {}
-    facts = {FACTS_KEY: facts_of(event.error)}
-    # Google's handlers pass on what is in `json_fields`; other JSON formatters every extra.
-    return {**facts, "json_fields": facts}
+    log.log(level, *line, extra=extra)
+    if isinstance(event, Violation):
+        event.error.logged = True
 
 
 class Listeners:
     """A list of listeners, called one after the other."""
 
     def __init__(self, listeners: Iterable[Listener] = ()) -> None:
-        self._set(tuple(listeners))
-
-    def _set(self, listeners: tuple[Listener, ...]) -> None:
-        self._listeners = listeners
-        self._only_logged = listeners == (log_event,)
+        self._listeners = tuple(listeners)
 
     def add(self, listener: Listener) -> None:
         """Call `listener` with every event from now on."""
-        self._set((*self._listeners, listener))
+        self._listeners = (*self._listeners, listener)
 
     def remove(self, listener: Listener) -> None:
         """Stop calling `listener`. Does nothing if it was never added."""
-        self._set(tuple(each for each in self._listeners if each != listener))
+        self._listeners = tuple(each for each in self._listeners if each != listener)
 
     def watched(self, level: int = logging.DEBUG) -> bool:
         """Return whether anybody sees events of a level. Those that nobody sees are not made."""
-        return not self._only_logged or log.isEnabledFor(level)
+        return self._listeners != (log_event,) or log.isEnabledFor(level)
 
     def emit(self, event: Event) -> None:
         """Call each listener with the event. Never raises an error of a listener."""

@@ -144,6 +144,7 @@ EVENTS = [
     kind
     for kind in subclasses(events.Event)
     if kind is not events.Event and getattr(events, kind.__name__, None) is kind
+    if not kind.__name__.startswith("_")
 ]
 
 

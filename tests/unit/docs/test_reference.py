@@ -124,12 +124,13 @@ def test_the_tree_of_errors_is_the_one_of_the_classes() -> None:
 def test_each_attribute_of_an_error_is_documented() -> None:
     for error in (getattr(userlock, name) for name in ERRORS):
         source = "".join(
-            inspect.getsource(vars(each)["__init__"])
+            inspect.getsource(each)
             for each in error.__mro__
-            if "__init__" in vars(each) and each.__module__.startswith("userlock")
+            if each.__module__.startswith("userlock")
         )
         documented = "".join(each.__doc__ or "" for each in error.__mro__)
-        for attribute in set(re.findall(r"self\.([a-z]\w*) =", source)):
+        set_there = " ".join(re.findall(r"^ +(self\..*?) = ", source, re.MULTILINE))
+        for attribute in set(re.findall(r"self\.([a-z]\w*)", set_there)):
             found = re.search(rf"^ +{attribute}: ", documented, re.MULTILINE)
             assert found, f"{error.__name__}.{attribute}"
 
@@ -140,6 +141,7 @@ EVENTS = [
     value
     for value in vars(events).values()
     if isinstance(value, type) and issubclass(value, Event) and value is not Event
+    if not value.__name__.startswith("_")
 ]
 
 
