@@ -28,11 +28,10 @@ from __future__ import annotations
 
 import importlib
 import sys
-import threading
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from userlock.errors import ConfigurationError, LockNotHeld, LockServiceUnavailable
 from userlock.events import Confirmed, Conflict, Extended, LeaseLost
@@ -68,27 +67,6 @@ def check_heartbeat(service: LockService) -> None:
         )
 
 
-class _Scope(Protocol):
-    """The scope that holds a lock; see `scope.LockScope`."""
-
-    service: LockService
-    _extending: threading.Lock
-
-    @property
-    def _in_child(self) -> bool: ...
-
-    @property
-    def _is_over(self) -> bool: ...
-
-    def _leave_once(self, tenure: HeldLock, *, failing: bool = False) -> None: ...
-
-    def _let_go(self, tenure: HeldLock) -> None: ...
-
-    def _yield_to_waiters(
-        self, tenure: HeldLock, *, wait_timeout: float | None = None
-    ) -> HeldLock: ...
-
-
 class HeldLock:
     """One uninterrupted holding of one lock by one scope.
 
@@ -118,12 +96,13 @@ class HeldLock:
 
     def __init__(
         self,
-        scope: _Scope,
+        scope: Any,
         lease: Lease,
         owner: tuple[int, int],
         end: weakref.ref[object] | None = None,
     ) -> None:
         self.lock_id = lease.lock_id
+        #: The `scope.LockScope` that holds it, which imports this module.
         self._scope = scope
         #: The lease that backs it now.
         self._lease = lease
@@ -152,11 +131,8 @@ class HeldLock:
     @property
     def expires_in(self) -> float:
         """Return the remaining seconds of the lease, by this process's own clock; 0 when over."""
-        return max(0.0, self._lease.deadline - self._scope.service.clock.now())
-
-    @property
-    def _held_seconds(self) -> float:
-        return self._scope.service.clock.now() - self._since
+        rest: float = self._lease.deadline - self._scope.service.clock.now()
+        return max(0.0, rest)
 
     def release(self) -> None:
         """Leave the lock once, now; the outermost leave releases it.
@@ -199,17 +175,16 @@ class HeldLock:
         outcome = self._ask("cannot be extended", partial(self._extend, wanted, by))
         self._scope.service.listeners.emit(Extended(self.lock_id, outcome.lease.ttl_seconds))
 
-    def _extend(self, seconds: float, by: float | None) -> Granted | Lost | Unavailable:
+    def _extend(self, seconds: float, by: float | None) -> _Outcome:
         if by is not None:
             rest = self.expires_in
             seconds = check_seconds("by", rest + by, least=0.001, most=MAX_LEASE_SECONDS)
-        service = self._scope.service
-        lease = self._lease
+        service, lease = self._scope.service, self._lease
         # If the reply is lost, the request may have been carried out all the same.
         at_worst = service.clock.now() + seconds
         if at_worst < lease.deadline:
             self._lease = lease._replace(deadline=at_worst)
-        outcome = run(service.extend, lease, seconds)
+        outcome: _Outcome = run(service.extend, lease, seconds)
         if isinstance(outcome, Granted):
             self._lease = outcome.lease
         elif isinstance(outcome, Unavailable) and not outcome.sent:
@@ -234,9 +209,10 @@ class HeldLock:
     def _asked(self, what: str, ask: Callable[[], _Outcome]) -> _Outcome:
         if self._successor is not None:
             raise self._refused(what, "was yielded: use what yield_to_waiters() returned")
-        if self._released or self.lost:
-            why = f"is lost: {self.lost}" if self.lost else "has been released"
-            raise self._refused(what, why)
+        if self.lost:
+            raise self._refused(what, f"is lost: {self.lost}")
+        if self._released:
+            raise self._refused(what, "has been released")
         return ask()
 
     def _refused(self, what: str, why: str) -> LockNotHeld:
@@ -264,25 +240,22 @@ class HeldLock:
                 degraded lock has no number until it is confirmed.
             ConfigurationError: the store gives no numbers (App Engine's memcache, proxies).
         """
-        number = self._number
-        if number is not None:
-            return number
-        service = self._scope.service
-        if not service.store.fences:
-            raise ConfigurationError(
-                f"lock.fence: {type(service.store).__name__} gives no numbers that grow. To fix "
-                f"it: keep leases in memcached without a proxy, in Redis or in Datastore"
-            )
-        outcome = self._ask("has no fence", self._ask_for_fence)
-        assert isinstance(outcome, Fenced)
-        return outcome.number
+        if self._number is None:
+            store = self._scope.service.store
+            if not store.fences:
+                raise ConfigurationError(
+                    f"lock.fence: {type(store).__name__} gives no numbers that grow. To fix "
+                    f"it: keep leases in memcached without a proxy, in Redis or in Datastore"
+                )
+            self._ask("has no fence", self._ask_for_fence)
+            assert self._number is not None
+        return self._number
 
-    def _ask_for_fence(self) -> Fenced | Lost | Unavailable:
+    def _ask_for_fence(self) -> _Outcome:
         if self._lease.degraded:
-            return Unavailable(
-                "it did not answer when the lock was taken, so there is no fence yet"
-            )
-        outcome = run(self._scope.service.fence, self._lease)
+            why = "it did not answer when the lock was taken, so there is no fence yet"
+            return Unavailable(why)
+        outcome: _Outcome = run(self._scope.service.fence, self._lease)
         if isinstance(outcome, Fenced):
             self._lease, self._number = outcome
         return outcome
@@ -316,7 +289,8 @@ class HeldLock:
             LockTimeout: it could not be taken back in time; it is not held then.
             LockNotHeld: it had been released before, or another thread or task left it meanwhile.
         """
-        return self._scope._yield_to_waiters(self, wait_timeout=wait_timeout)
+        tenure: HeldLock = self._scope._yield_to_waiters(self, wait_timeout)
+        return tenure
 
     @property
     def _latest(self) -> HeldLock:
@@ -325,14 +299,6 @@ class HeldLock:
         while tenure._successor is not None:
             tenure = tenure._successor
         return tenure
-
-    def _succeeded_by(self, tenure: HeldLock) -> None:
-        """Hand the entries over to the tenure in which the lock is taken back."""
-        tenure._others, tenure._owner, tenure._ends = self._others, self._owner, self._ends
-        self._successor = tenure
-
-    def _not_yielded(self, why: str) -> LockNotHeld:
-        return self._refused("cannot be yielded", why)
 
     # --- entering and leaving, by its scope -------------------------------------------------
 
@@ -348,7 +314,8 @@ class HeldLock:
 
     @property
     def _ran_out(self) -> bool:
-        return self._scope.service.clock.now() >= self._lease.deadline
+        now: float = self._scope.service.clock.now()
+        return now >= self._lease.deadline
 
     @property
     def _alive(self) -> bool:
@@ -402,7 +369,7 @@ class HeldLock:
         if self._released or not self._once.pop("report", False):
             return
         self.lost = how
-        lost = LeaseLost(self.lock_id, self._held_seconds, how)
+        lost = LeaseLost(self.lock_id, held_seconds_of(self), how)
         self._scope.service.listeners.emit(lost)
 
     def __repr__(self) -> str:
@@ -427,9 +394,11 @@ class Renewal:
         self._service = service
         self.heartbeat = heartbeat
         self.ttl_seconds = tenure._lease.ttl_seconds
+        #: A pause that leaves several attempts in the rest of a lease, in seconds.
+        self._soon = min(self.ttl_seconds / 10, 1.0)
         self._since = service.clock.now()
-        #: The failure of the last renewal, if it failed.
-        self._trouble = ""
+        #: Why the last renewal failed, if it did.
+        self._because = ""
         due = self._since + _CONFIRM_SECONDS if tenure.degraded else self._renewal_time(tenure)
         service.renewals.schedule(self, due)
 
@@ -453,7 +422,7 @@ class Renewal:
             tenure._scope._let_go(tenure)
             return None
         if not tenure._scope._extending.acquire(blocking=False):
-            return now + self._soon()  # it is being extended by hand right now
+            return now + self._soon  # it is being extended by hand right now
         try:
             again = self._confirm(tenure, now) if tenure.degraded else self._renew(tenure, now)
         finally:
@@ -463,10 +432,6 @@ class Renewal:
             tenure._lose(again)
             return None
         return again
-
-    def _soon(self) -> float:
-        """Return a pause that leaves several attempts in the rest of a lease, in seconds."""
-        return min(self.ttl_seconds / 10, 1.0)
 
     # Each of these returns when to run next, None for never, or how the lease was lost.
 
@@ -485,26 +450,26 @@ class Renewal:
         match run(self._service.extend, tenure._lease, self.ttl_seconds):
             case Granted(new):
                 tenure._lease = new
-                self._trouble = ""
+                self._because = ""
                 if tenure.held and self._service.listeners.watched():
                     self._service.listeners.emit(Extended(tenure.lock_id, self.ttl_seconds))
                 return None
             case Lost() as lost:
                 how = describe_loss(lost, tenure._lease)
-                return how + self._because() if lost.how == "ran out" else how
+                return f"{how}{self._because}" if lost.how == "ran out" else how
             case unavailable:
-                self._trouble = _no_answer(unavailable.reason)
+                self._failed(f"the lease store did not answer ({unavailable.reason})")
                 now = self._service.clock.now()
-                return min(now + self._soon(), max(now, tenure._lease.deadline))
+                return min(now + self._soon, max(now, tenure._lease.deadline))
+
+    def _failed(self, why: str) -> None:
+        self._because = f"; it could not be renewed, because {why}"
 
     def _ran_out(self, tenure: HeldLock) -> str:
         how = f"its lease of {tenure._lease.ttl_seconds:g} s ran out"
         if tenure._conflict:
             return f"{how}; it was taken while the lease store did not answer, and was another's"
-        return how + self._because()
-
-    def _because(self) -> str:
-        return f"; it could not be renewed, because {self._trouble}" if self._trouble else ""
+        return how + self._because
 
     def _confirm(self, tenure: HeldLock, now: float) -> float | str | None:
         lease = tenure._lease
@@ -525,29 +490,21 @@ class Renewal:
                 self._service.listeners.emit(Conflict(tenure.lock_id, tenure._conflict))
                 return lease.deadline if self.heartbeat else None
             case None:
-                return self._not_confirmed(tenure, False, "others were queued for the lock")
+                self._failed("others were queued for the lock")
             case unavailable:
-                why = _no_answer(unavailable.reason)
-                return self._not_confirmed(tenure, unavailable.sent, why)
-
-    def _not_confirmed(self, tenure: HeldLock, sent: bool, why: str) -> float | str | None:
-        if sent and not tenure._lease.unsettled:
-            # The store may have it all the same: it has to be given back.
-            tenure._lease = tenure._lease._replace(unsettled=True)
-            if not tenure.held:
-                self._service.client.release_later(tenure._lease)
-                return None
-        self._trouble = why
+                self._failed(f"the lease store did not answer ({unavailable.reason})")
+                if unavailable.sent and not lease.unsettled:
+                    # The store may have it all the same: it has to be given back.
+                    tenure._lease = tenure._lease._replace(unsettled=True)
+                    if not tenure.held:
+                        self._service.client.release_later(tenure._lease)
+                        return None
         now = self._service.clock.now()
         if self.heartbeat and now >= self._renewal_time(tenure):
             lost = self._extend(tenure, now)  # without the store, as it was taken
             if isinstance(lost, str):
                 return lost
         return now + _CONFIRM_SECONDS
-
-
-def _no_answer(reason: str) -> str:
-    return f"the lease store did not answer ({reason})"
 
 
 # --- for the participants in the release of locks -----------------------------------------------
@@ -560,7 +517,8 @@ def notes_of(lock: HeldLock) -> dict[str, object]:
 
 def held_seconds_of(lock: HeldLock) -> float:
     """Return the time since a lock was taken."""
-    return lock._held_seconds
+    seconds: float = lock._scope.service.clock.now() - lock._since
+    return seconds
 
 
 def lease_seconds_of(lock: HeldLock) -> float:

@@ -209,6 +209,22 @@ class Claim:
         ttl = lease.ttl_seconds
         return cls(lease.lock_id, token, Priority.of(priority), since, ttl, process, request)
 
+    def lease(
+        self,
+        asked_at: float,
+        record: bytes,
+        version: object,
+        *,
+        contended: bool = False,
+        unsettled: bool = False,
+    ) -> Lease:
+        """Return the lease that was asked for at that time: it ends before the store's own."""
+        ttl = self.ttl_seconds
+        lease = Lease(self.lock_id, self.token, asked_at + ttl, ttl, False, unsettled)
+        return lease._replace(
+            record=record, version=version, contended=contended, priority=self.priority._value_
+        )
+
     def afresh(self) -> Claim:
         """Return the same claim with another token."""
         return dataclasses.replace(self, token=new_token())

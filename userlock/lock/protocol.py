@@ -98,7 +98,7 @@ class LeaseProtocol:
             lease = await self._take_after(trouble, claim, record, asked_at)
             if lease is None and trouble.slow:
                 # The late command may arrive when the holder has gone, and grant it to nobody.
-                self.release_later(self._lease(claim, asked_at, record, None, unsettled=True))
+                self.release_later(claim.lease(asked_at, record, None, unsettled=True))
             return lease
         if version is None:
             return None
@@ -124,7 +124,7 @@ class LeaseProtocol:
             if found is None:
                 version = await self.store.acreate(claim.lock_id, record, claim.ttl_seconds)
                 if version is not None:  # a slow first one may land after the release
-                    return self._lease(claim, asked_at, record, version, unsettled=trouble.slow)
+                    return claim.lease(asked_at, record, version, unsettled=trouble.slow)
                 found = await self.look(claim.lock_id, hurry=trouble.slow)
         except StoreUnavailable as later:
             later.sent = True  # the create was
@@ -136,9 +136,7 @@ class LeaseProtocol:
         if record.holder.token != claim.token or record.free:
             return None
         stored = record.stored
-        return self._lease(
-            claim, asked_at, stored.record, stored.version, contended=not record.empty
-        )
+        return claim.lease(asked_at, stored.record, stored.version, contended=not record.empty)
 
     async def claim(self, claim: Claim, record: Record, *, passing: bool) -> Lease | None:
         """Take over a free record, if it is still as it was read.
@@ -167,7 +165,7 @@ class LeaseProtocol:
             return lease
         if version is None:
             return None
-        return self._lease(claim, asked_at, successor, version, contended=True)
+        return claim.lease(asked_at, successor, version, contended=True)
 
     async def begin(self, claim: Claim, seen: Record | None) -> Lease | None:
         """Take a lock whose record is gone, and restore its queue as it was last `seen`."""
@@ -187,33 +185,11 @@ class LeaseProtocol:
             return lease
         if version is None:
             return None
-        return self._lease(claim, asked_at, record, version, contended=seen is not None)
+        return claim.lease(asked_at, record, version, contended=seen is not None)
 
     def _from_now(self, claim: Claim) -> bytes:
         """Return the claim's record with the time of the grant, which waiters poll by."""
         return claim.record_since(self._clock.wall())
-
-    @staticmethod
-    def _lease(
-        claim: Claim,
-        asked_at: float,
-        record: bytes,
-        version: object,
-        *,
-        contended: bool = False,
-        unsettled: bool = False,
-    ) -> Lease:
-        return Lease(
-            lock_id=claim.lock_id,
-            token=claim.token,
-            deadline=asked_at + claim.ttl_seconds,  # from before the request: ours ends first
-            ttl_seconds=claim.ttl_seconds,
-            unsettled=unsettled,
-            record=record,
-            version=version,
-            contended=contended,
-            priority=claim.priority._value_,
-        )
 
     # --- waiting ----------------------------------------------------------------------------
 

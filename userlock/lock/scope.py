@@ -293,14 +293,16 @@ class LockScope:
     def _note(self, tenure: HeldLock, former: HeldLock | None) -> None:
         """Note that a tenure begins outside of a block, or goes on in it. With the mutex."""
         self._check_release(tenure.lock_id, None, former)
-        if former is not None:
-            former._succeeded_by(tenure)
+        if former is not None:  # whose entries go on here
+            tenure._owner = former._owner
+            tenure._others, tenure._ends = former._others, former._ends
+            former._successor = tenure
 
     def _check_release(self, lock_id: str, end: End | None, former: HeldLock | None) -> None:
         """Raise an error if nothing would release the lock."""
         if former is not None:
             if not former._entered or (self._ended and not former._blocks):
-                raise former._not_yielded("was left meanwhile")
+                raise former._refused("cannot be yielded", "was left meanwhile")
         elif end is None and self._ended:
             raise NoScope(
                 f"lock {quoted(lock_id)} cannot be taken in a scope that has ended. To fix it: use "
@@ -550,14 +552,14 @@ class LockScope:
 
     # --- yielding ---------------------------------------------------------------------------
 
-    def _yield_to_waiters(self, tenure: HeldLock, *, wait_timeout: float | None = None) -> HeldLock:
+    def _yield_to_waiters(self, tenure: HeldLock, wait_timeout: float | None) -> HeldLock:
         """Let interactive waiters pass, and take the lock back; see `HeldLock.yield_to_waiters`."""
         tenure = tenure._latest
         if in_event_loop():
             raise EventLoopBlocked(lock_id=tenure.lock_id)
         if not tenure.held or self._in_child:
             why = "belongs to the parent process" if tenure.held else "has been released"
-            raise tenure._not_yielded(why)
+            raise tenure._refused("cannot be yielded", why)
         if _has_to_stay(tenure) or not self._interactive_waits(tenure._lease):
             return tenure
         later = [each for each in self._taken_after(tenure) if each.lock_id > tenure.lock_id]
@@ -579,7 +581,7 @@ class LockScope:
         """Return the locks that its thread and task have taken since, here and in scopes inside."""
         held = list(self.held.values())
         if tenure not in held:
-            raise tenure._not_yielded("was left meanwhile")
+            raise tenure._refused("cannot be yielded", "was left meanwhile")
         later = held[held.index(tenure) + 1 :]
         inner = []
         scope = current_scope()
@@ -612,28 +614,23 @@ def _has_to_stay(tenure: HeldLock) -> bool:
 async def _pass(tenures: list[HeldLock], wait_timeout: float | None) -> HeldLock:
     """Release them, the last first, and take them back; return the first one's successor."""
     for tenure in tenures:
-        _scope_of(tenure)._finish_writes(tenure, failing=False)
+        tenure._scope._finish_writes(tenure, failing=False)
     new: list[HeldLock] = []
     try:
         for tenure in reversed(tenures):
-            await _scope_of(tenure)._release_now(tenure, ending=False)
+            await tenure._scope._release_now(tenure, ending=False)
         for tenure in tenures:
-            new.append(await _scope_of(tenure)._take_back(tenure, wait_timeout))
+            new.append(await tenure._scope._take_back(tenure, wait_timeout))
         return new[0]
     except LockError:
         for tenure in reversed(new):  # all, or none
-            await _scope_of(tenure)._release_now(tenure, ending=False)
+            await tenure._scope._release_now(tenure, ending=False)
         raise
     except BaseException:
         for tenure in (*tenures, *(each._latest for each in tenures)):
             if not tenure.held or tenure in new:
-                _scope_of(tenure)._let_go(tenure)
+                tenure._scope._let_go(tenure)
         raise
-
-
-def _scope_of(tenure: HeldLock) -> LockScope:
-    assert isinstance(tenure._scope, LockScope)
-    return tenure._scope
 
 
 class _Holding(Iterable[Lease]):

@@ -12,14 +12,14 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from random import Random, SystemRandom
+from typing import Any, TypeVar
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import LockError, LockServiceUnavailable
 from userlock.events import LISTENERS, Broken, Degraded, LeaseLost, Listeners, Released
 from userlock.events import Unavailable as Failed
-from userlock.lock.admission import Admission
 from userlock.lock.lease import (
     RELEASED_TO_QUEUE,
     Fenced,
@@ -41,7 +41,7 @@ from userlock.lock.lease import (
     process_label,
 )
 from userlock.lock.lease import Released as StoreReleased
-from userlock.lock.local_waiters import LocalWaiters
+from userlock.lock.local_waiters import Admission, LocalWaiters
 from userlock.lock.policy import LockPolicy, OutagePolicy, PriorityPolicy
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.queue import HoldTimes
@@ -51,6 +51,8 @@ from userlock.lock.store import LeaseStore, StoreUnavailable
 from userlock.lock.store_client import StoreClient
 from userlock.lock.waiting import Attempt, Waiting
 from userlock.waits import finish, run
+
+_R = TypeVar("_R")
 
 
 class LockService:
@@ -119,16 +121,9 @@ class LockService:
         self.admission = Admission()
         self.local_waiters = LocalWaiters(clock, store.most_queued)
         self._hold_times = HoldTimes()
-        self._waiting = Waiting(
-            protocol=self.protocol,
-            client=self.client,
-            clock=clock,
-            # Not seeded, so that forked workers do not poll in step.
-            random=random or SystemRandom(),
-            policy=self.policy,
-            hold_times=self._hold_times,
-            local=self.local_waiters,
-        )
+        random = random or SystemRandom()  # not seeded, so that forked workers do not poll in step
+        parts = self.policy, self._hold_times, self.local_waiters
+        self._waiting = Waiting(self.protocol, self.client, clock, random, *parts)
 
     @classmethod
     def from_url(
@@ -155,9 +150,9 @@ class LockService:
         """
         # By name: stores import this package, and not the other way round.
         open_store = importlib.import_module("userlock.stores.urls").open_store
-        other = (
-            None if fallback is None else cls(open_store(fallback), policy=policy, outage="fail")
-        )
+        other = None
+        if fallback is not None:
+            other = cls(open_store(fallback), policy=policy, outage="fail")
         return cls(open_store(url), policy=policy, outage=outage, fallback=other)
 
     # --- acquire ----------------------------------------------------------------------------
@@ -306,15 +301,9 @@ class LockService:
         """
         claim = attempt.claim
         lease = attempt.lease_without_store(unsettled=trouble.sent or attempt.joined)
-        there = Attempt(
-            claim.afresh(),
-            max(0.0, attempt.left),
-            fallback.clock,
-            attempt.listeners,
-            attempt.admission,
-            attempt.max_waiting,
-            fallback.clock.now(),
-        )
+        clock, most = fallback.clock, attempt.max_waiting
+        facts = attempt.listeners, attempt.admission, most, clock.now()
+        there = Attempt(claim.afresh(), max(0.0, attempt.left), clock, *facts)
         try:
             other = await fallback._lease_for(there, ())
             attempt.attempts += there.attempts
@@ -345,13 +334,11 @@ class LockService:
         A release that the store did not confirm is sent again when it answers.
         `held_seconds`: the time since the grant; by default since the latest extension.
         """
-        if held_seconds is None:  # since it was granted or extended
+        if held_seconds is None:
             held_seconds = self.clock.now() - (lease.deadline - lease.ttl_seconds)
         self._hold_times.latest[lease.priority].append(held_seconds)
-        if lease.fallback is None:
-            ended = await self.client.give_back(lease)
-        else:
-            ended = await self.give_back(lease)
+        give_back = self.client.give_back if lease.fallback is None else self.give_back
+        ended = await give_back(lease)
         if ended is RELEASED_TO_QUEUE:
             self.local_waiters.expect_queue(lease.lock_id)
         match ended:
@@ -390,19 +377,13 @@ class LockService:
             return Lost("ran out")  # no need to ask the store
         if lease.degraded:
             return await self._extend_degraded(lease, seconds)
-        try:
-            return await self.client.call(lease.lock_id, self.protocol.extend, lease, seconds)
-        except StoreUnavailable as trouble:
-            return Unavailable(trouble.reason, trouble.sent)
+        return await self._ask(self.protocol.extend, lease, seconds)
 
     async def fence(self, lease: Lease) -> Fenced | Lost | Unavailable:
         """Return the lease's fencing number; see `HeldLock.fence`."""
         if self.clock.now() >= lease.deadline:
             return Lost("ran out")
-        try:
-            return await self.client.call(lease.lock_id, self.protocol.fence, lease)
-        except StoreUnavailable as trouble:
-            return Unavailable(trouble.reason, trouble.sent)
+        return await self._ask(self.protocol.fence, lease)
 
     async def _extend_degraded(self, lease: Lease, seconds: float) -> Granted | Lost | Unavailable:
         """Extend without the store. A lease in the fallback store, if there is one, decides."""
@@ -423,8 +404,13 @@ class LockService:
 
     async def confirm(self, lease: Lease) -> Granted | Held | Unavailable | None:
         """Ask for a lock that was taken while the store did not answer; None: ask again soon."""
+        return await self._ask(self.protocol.confirm, lease)
+
+    async def _ask(
+        self, verb: Callable[..., Coroutine[Any, Any, _R]], lease: Lease, *args: float
+    ) -> _R | Unavailable:
         try:
-            return await self.client.call(lease.lock_id, self.protocol.confirm, lease)
+            return await self.client.call(lease.lock_id, verb, lease, *args)
         except StoreUnavailable as trouble:
             return Unavailable(trouble.reason, trouble.sent)
 

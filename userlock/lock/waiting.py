@@ -13,10 +13,9 @@ from userlock.clock import Clock
 from userlock.errors import DeadlockDetected, EventLoopBlocked, LockTimeout, TooManyWaiting
 from userlock.events import Acquired, Contended, Deadlock, Event, Listeners, Rejected, TimedOut
 from userlock.ids import quoted, show_request
-from userlock.lock.admission import Admission, Rejection
 from userlock.lock.deadlock import DeadlockWatch
 from userlock.lock.lease import Claim, Holder, Lease, Priority
-from userlock.lock.local_waiters import LocalWaiters, Reading
+from userlock.lock.local_waiters import Admission, LocalWaiters, Reading, Rejection
 from userlock.lock.policy import LockPolicy, PriorityPolicy
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.queue import MEMORY_SECONDS, Decision, HoldTimes, Turn, delay
@@ -28,11 +27,12 @@ from userlock.waits import Bell, blocks_event_loop, finish, pause
 #: Longest pause before a change that others have prevented is tried again.
 _MOST_PAUSE_SECONDS = 0.25
 
-#: A process that waits for more locks polls each of them less often.
+#: A process that waits for more locks (ten thousand tasks may) polls each of them less often.
 _MANY_LOCKS = 100
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+_Verb = Callable[_P, Coroutine[Any, Any, _R]]
 
 #: The most seconds after which a rejected caller is told to try again.
 _MOST_RETRY_SECONDS = 60
@@ -44,7 +44,6 @@ class Attempt:
 
     Attributes:
         admission: the waiters of this process; those in a fallback store are among them.
-        max_waiting: the most waiters of the lock in this process; None for no limit.
         attempts: the number of requests to the store.
         blocked_by: the first holder met, described; empty if the lock was free.
         holder: the last holder met.
@@ -101,17 +100,8 @@ class Attempt:
 
     def lease_without_store(self, *, unsettled: bool) -> Lease:
         """Return a degraded lease from now on."""
-        claim = self.claim
-        return Lease(
-            lock_id=claim.lock_id,
-            token=claim.token,
-            deadline=self.clock.now() + claim.ttl_seconds,
-            ttl_seconds=claim.ttl_seconds,
-            degraded=True,
-            unsettled=unsettled,
-            record=claim.record,
-            priority=claim.priority.value,
-        )
+        lease = self.claim.lease(self.clock.now(), self.claim.record, None, unsettled=unsettled)
+        return lease._replace(degraded=True)
 
     # --- events -----------------------------------------------------------------------------
 
@@ -120,17 +110,11 @@ class Attempt:
         facts = self.claim.lock_id, self.claim.priority._value_, self.elapsed
         self.listeners.emit(Acquired(*facts, self.attempts, self.blocked_by, degraded))
 
-    def contended(self) -> None:
-        """Report the begin of the wait."""
-        claim = self.claim
-        self.listeners.emit(Contended(claim.lock_id, claim.priority.value, self.blocked_by))
-
     def failed(self, event: Callable[..., Event], *more: object) -> float:
         """Report the end without a lease, as an event of a kind; return the time since the call."""
         blocked_by = self.blocked_by if self.holder is None else self.holder.describe()
-        elapsed = self.elapsed
-        claim = self.claim
-        self.listeners.emit(event(claim.lock_id, claim.priority.value, elapsed, blocked_by, *more))
+        facts = self.claim.lock_id, self.claim.priority.value, (elapsed := self.elapsed)
+        self.listeners.emit(event(*facts, blocked_by, *more))
         return elapsed
 
     def timed_out(self) -> LockTimeout:
@@ -153,7 +137,7 @@ class Attempt:
         )
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Waiting:
     """The parts of a lock service that its waiters use."""
 
@@ -228,18 +212,8 @@ class Waiting:
 
 
 class _Wait:
-    __slots__ = (
-        *("_age", "_aged", "_attempt", "_began", "_bell", "_claim", "_clock", "_deadlocks"),
-        *("_parts", "_policy", "_polled_at", "_polled_before", "_prevented", "_protocol"),
-        *("_seen", "_seen_at", "_since", "_wake_ups"),
-    )
-
     def __init__(
-        self,
-        parts: Waiting,
-        attempt: Attempt,
-        holding: Iterable[Lease],
-        bell: Bell | None = None,
+        self, parts: Waiting, attempt: Attempt, holding: Iterable[Lease], bell: Bell | None = None
     ) -> None:
         self._parts = parts
         self._attempt = attempt
@@ -259,11 +233,9 @@ class _Wait:
         self._aged = False
         #: Changes in a row that others have prevented.
         self._prevented = 0
-        self._deadlocks = (
-            DeadlockWatch(claim, holding, self._read, self._append, parts.clock)
-            if holding
-            else None
-        )
+        self._deadlocks: DeadlockWatch | None = None
+        if holding:
+            self._deadlocks = DeadlockWatch(claim, holding, self._read, self._append, parts.clock)
 
     async def run(self) -> Lease | None:
         """Wait; return the lease, or None when the wait is over, and leave nothing behind."""
@@ -275,8 +247,6 @@ class _Wait:
                     await finish(self._deadlocks.end)
             if lease is not None:
                 return lease
-        except StoreUnavailable:
-            raise
         except DeadlockDetected as error:
             await self._leave()
             cycle = ", ".join(f"{quoted(each)} is held by {holder}" for each, holder in error.cycle)
@@ -309,9 +279,7 @@ class _Wait:
 
     # --- requests ---------------------------------------------------------------------------
 
-    async def _ask(
-        self, verb: Callable[_P, Coroutine[Any, Any, _R]], *args: _P.args, **kwargs: _P.kwargs
-    ) -> _R:
+    async def _ask(self, verb: _Verb[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
         attempt = self._attempt
         before, attempt.unsettled = attempt.unsettled, True
         answer = await self._parts.client.call(self._claim.lock_id, verb, *args, **kwargs)
@@ -319,10 +287,7 @@ class _Wait:
         return answer
 
     async def _ask_among_others(
-        self,
-        verb: Callable[_P, Coroutine[Any, Any, _R | None]],
-        *args: _P.args,
-        **kwargs: _P.kwargs,
+        self, verb: _Verb[_P, _R | None], *args: _P.args, **kwargs: _P.kwargs
     ) -> _R | None:
         """Ask for a change that others may prevent; None, after a pause, if they did.
 
@@ -369,9 +334,8 @@ class _Wait:
 
     async def _claimed(self, record: Record, *, passing: bool = True) -> Lease | None:
         """Claim a free lock as it was read; None if others were faster."""
-        return await self._ask_among_others(
-            self._protocol.claim, self._claim, record, passing=passing
-        )
+        claim = self._protocol.claim
+        return await self._ask_among_others(claim, self._claim, record, passing=passing)
 
     async def _wait(self) -> Lease | None:
         """Poll until the lock is ours; None when the wait is over."""
@@ -454,11 +418,9 @@ class _Wait:
         """Read the record; let a batch claim age first, if it is time."""
         self._attempt.attempts += 1
         if self._ages_now():
-            entry = aged(self._claim.token)
-            self._aged = (
-                await self._ask_among_others(self._protocol.append, self._claim.lock_id, entry)
-                is not None
-            )
+            append, entry = self._protocol.append, aged(self._claim.token)
+            record = await self._ask_among_others(append, self._claim.lock_id, entry)
+            self._aged = record is not None
         return await self._look()
 
     async def _look(self) -> Record | None:
@@ -484,16 +446,16 @@ class _Wait:
         self._about_to_decide_on(self._clock.now())
         record = None
         if self._seen is None or not self._seen.full:
-            record = await self._ask_among_others(
-                self._protocol.join, self._claim, again=attempt.joined
-            )
+            join = self._protocol.join
+            record = await self._ask_among_others(join, self._claim, again=attempt.joined)
         if record is None and (self._seen is not None or self._prevented):
             # It is gone or full, or in such demand that this entry did not get in.
             record = await self._look()
         if record is not None:
             if not attempt.blocked_by:
                 attempt.met(record)
-                attempt.contended()
+                facts = self._claim.lock_id, self._claim.priority.value, attempt.blocked_by
+                attempt.listeners.emit(Contended(*facts))
             if not attempt.joined:
                 attempt.joined = record.position_of(self._claim.token) is not None
             self._have_read(record)
@@ -525,7 +487,7 @@ class _Wait:
         return True
 
     def _delay(self, turn: Turn, record: Record | None, now: float) -> float:
-        polling = self._policy.polling
+        polling, local = self._policy.polling, self._parts.local
         if record is None:
             return polling.most_seconds
         typical = self._parts.hold_times.typical(record.holder.priority)
@@ -533,13 +495,11 @@ class _Wait:
         assert self._bell is not None
         woken = self._wake_ups is not None and self._wake_ups.of(self._bell).come
         if turn.position and not woken:
-            woken = self._parts.local.is_woken(self._claim, record)
+            woken = local.is_woken(self._claim, record)
         seconds = delay(turn.position, typical, held, polling, woken=woken)
         if turn.position:
             seconds *= self._parts.random.uniform(0.8, 1.0)  # not all at once
-        crowds = len(self._parts.local.crowds)
-        if crowds > _MANY_LOCKS:  # ten thousand tasks may wait, each for a lock of its own
-            seconds *= crowds / _MANY_LOCKS
+        seconds *= max(1.0, len(local.crowds) / _MANY_LOCKS)
         return max(seconds - self._age, polling.least_seconds)
 
     def _held(self, turn: Turn, record: Record, typical: float, now: float) -> float:

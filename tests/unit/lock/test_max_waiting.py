@@ -29,9 +29,9 @@ from userlock.errors import LockError
 from userlock.events import Event, Listeners, Rejected, log_event
 from userlock.idempotency import user_lock
 from userlock.idempotency.user_lock import UserLock
-from userlock.lock import admission, local_waiters, waiting
-from userlock.lock.admission import Admission, Rejection
+from userlock.lock import local_waiters, waiting
 from userlock.lock.lease import Holder, Lease
+from userlock.lock.local_waiters import Admission, Rejection
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -288,7 +288,7 @@ class TestPlacesAreGivenBack:
 
 def places_left_behind() -> Iterator[bool]:
     """Stop a waiting thread at each of its steps in turn; say whether it left a place behind."""
-    files = {waiting.__file__, admission.__file__, local_waiters.__file__}
+    files = {waiting.__file__, local_waiters.__file__}
     number, stopped = 0, True
     while stopped:
         number += 1
@@ -310,7 +310,7 @@ def places_left_by_calls() -> Iterator[bool]:
         number += 1
         service = LockService(MemoryStore(), listeners=Listeners())
         call = functools.partial(calling, service)
-        stopped = stopped_at_line(number, {user_lock.__file__, admission.__file__}, call)
+        stopped = stopped_at_line(number, {user_lock.__file__, local_waiters.__file__}, call)
         yield bool(service.admission.waiting("ann"))
 
 

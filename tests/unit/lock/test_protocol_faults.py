@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -24,7 +25,7 @@ from tests.unit.lock.scenarios import (
     without_the_store,
 )
 from tests.unit.lock.shaky import Mishap, Plan, ShakyStore
-from userlock.lock.lease import Granted, Lease, Released
+from userlock.lock.lease import Claim, Granted, Lease, Released
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.store import StoreUnavailable
 
@@ -137,12 +138,12 @@ class TestTheTestsThemselves:
     def test_a_late_command_that_is_forgotten_blocks_the_lock(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        settled = LeaseProtocol._lease
+        settled = Claim.lease
 
-        def never_unsettled(*args: object, **options: object) -> Lease:
-            return settled(*args, **{**options, "unsettled": False})  # type: ignore[arg-type]
+        def never_unsettled(*args: Any, **options: Any) -> Lease:
+            return settled(*args, **{**options, "unsettled": False})
 
-        monkeypatch.setattr(LeaseProtocol, "_lease", staticmethod(never_unsettled))
+        monkeypatch.setattr(Claim, "lease", never_unsettled)
         with pytest.raises(AssertionError):
             check_the_release(take_free)
 

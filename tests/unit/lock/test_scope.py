@@ -15,6 +15,7 @@ import pytest
 import userlock
 from tests.unit.lock.writes import Writes
 from userlock.lock.configuration import default_service, defaults
+from userlock.lock.held_lock import held_seconds_of
 from userlock.lock.scope import current_scope
 from userlock.lock.store import GRACE_SECONDS
 from userlock.stores import MemoryStore
@@ -96,9 +97,9 @@ class TestGlobalLock:
             assert lock.expires_in == 5
             clock.advance(2)
             assert lock.expires_in == 3
-            assert (lock._held_seconds, lock._ran_out) == (2, False)
+            assert (held_seconds_of(lock), lock._ran_out) == (2, False)
             clock.advance(3)
-            assert (lock._held_seconds, lock._ran_out) == (5, True)
+            assert (held_seconds_of(lock), lock._ran_out) == (5, True)
             assert lock.expires_in == 0
             assert repr(lock) == "<HeldLock of 'ann': ran out>"
 
