@@ -25,7 +25,7 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from userlock.clock import Clock, SystemClock
 
@@ -73,6 +73,18 @@ def locked(
     between the end of the call and the end of the `with`, where the mutex would stay locked.
     """
     with mutex: return function(*args, **kwargs)  # fmt: skip  # noqa: E701
+
+
+def with_mutex(
+    method: Callable[Concatenate[Any, _P], _R],
+) -> Callable[Concatenate[Any, _P], _R]:
+    """Return a method that is called with the `_mutex` of its object; see `locked`."""
+
+    @functools.wraps(method)
+    def called(self: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with self._mutex: return method(self, *args, **kwargs)  # fmt: skip  # noqa: E701
+
+    return called
 
 
 def task_loop() -> asyncio.AbstractEventLoop | None:
@@ -180,25 +192,13 @@ def _set(future: asyncio.Future[bool], done: bool = True) -> None:
 async def ready(
     loop: asyncio.AbstractEventLoop, number: int, seconds: float, *, to_write: bool = False
 ) -> None:
-    """Wait in a task until a socket can be read, or written.
-
-    Args:
-        loop: the task's.
-        number: the socket's file number.
-        seconds: the longest wait.
-        to_write: whether to wait for room to write.
-
-    Raises:
-        TimeoutError: it took longer.
-    """
-    add, remove = (
-        (loop.add_writer, loop.remove_writer) if to_write else (loop.add_reader, loop.remove_reader)
-    )
+    """Wait in a task until a socket can be read, or written; else raise `TimeoutError`."""
+    add, remove = loop.add_reader, loop.remove_reader
+    if to_write:
+        add, remove = loop.add_writer, loop.remove_writer
+    end = functools.partial(remove, number)
     if seconds <= 0 or not await _until_done(
-        loop,
-        lambda future: add(number, _set, future),
-        functools.partial(remove, number),
-        seconds,
+        loop, lambda future: add(number, _set, future), end, seconds
     ):
         raise TimeoutError("timed out")
 
@@ -218,11 +218,6 @@ class Bell:
             server meanwhile.
         disturb: called when the bell rings, for a thread that sleeps elsewhere.
     """
-
-    __slots__ = (
-        *("_future", "_latch", "_stirred"),
-        *("disturb", "listen", "loop", "news", "rung", "woken"),
-    )
 
     def __init__(self) -> None:
         self.loop = task_loop()
@@ -323,15 +318,10 @@ class Bell:
         return woken, news
 
 
-def is_real(clock: Clock) -> bool:
-    """Return whether a clock goes as an event loop's does; a test moves it by hand otherwise."""
-    return isinstance(clock, SystemClock)
-
-
 async def pause(clock: Clock, seconds: float) -> None:
     """Wait for that long: a thread by the clock, a task by its event loop."""
     task = task_loop() is not None
-    if not (task and is_real(clock)):
+    if not (task and isinstance(clock, SystemClock)):  # a test moves others by hand
         clock.sleep(seconds)
         seconds = 0.0
     if task:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import abc
 import functools
 import inspect
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from userlock.errors import LockNotHeld, LockTimeout, NoScope, TooManyWaiting
 from userlock.ids import quoted
@@ -32,6 +31,7 @@ from userlock.waits import finish, run, running_code
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+_Value = TypeVar("_Value")
 
 
 class _Latest(threading.local):
@@ -56,7 +56,7 @@ class _Leave:
         self._leave = leave
         self._leave_latest = leave_latest
 
-    def __get__(self, block: _Block | None, kind: type[_Block]) -> Callable[..., Any]:
+    def __get__(self, block: _Block[Any] | None, kind: object) -> Callable[..., Any]:
         if block is None:
             return self._leave_latest
         end = block._new_end()
@@ -66,19 +66,17 @@ class _Leave:
         return leave
 
 
-class _Block(abc.ABC):
+class _Block(Generic[_Value]):
     """A context manager that can be entered many times, by many threads and tasks; a decorator."""
 
     #: The ends of blocks that no `with` statement keeps.
     _kept: list[Any]
+    #: Makes an end; not entered yet.
+    _new_end: Callable[[], Any]
 
-    @abc.abstractmethod
-    def _new_end(self) -> Any:
-        """Return an end; not entered yet."""
-
-    @abc.abstractmethod
-    async def _entered(self, end: Any) -> Any:
+    async def _entered(self, end: Any) -> _Value:
         """Enter; return the value of the `with` statement."""
+        raise NotImplementedError
 
     def _begins(self) -> Any:
         """Return the end of the block that begins: of a `with` statement, or kept here."""
@@ -93,7 +91,7 @@ class _Block(abc.ABC):
         self._kept.append(end)
         return end
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> _Value:
         end = self._begins()
         try:
             return run(self._entered, end)
@@ -101,7 +99,7 @@ class _Block(abc.ABC):
             run(end.undo)
             raise
 
-    async def __aenter__(self) -> Any:
+    async def __aenter__(self) -> _Value:
         end = self._begins()
         try:
             return await self._entered(end)
@@ -195,7 +193,7 @@ def _is_still_to_run(result: object) -> bool:
     return callable(done) and callable(getattr(result, "result", None)) and not done()
 
 
-class global_lock(_Block):  # noqa: N801 (reads as a statement: `with global_lock(user_id):`)
+class global_lock(_Block[HeldLock]):  # noqa: N801 (reads as a statement: `with global_lock(user_id):`)
     """Hold the lock for a block, or for each call of a function.
 
     `with userlock.global_lock(user_id, wait_timeout=5):` or, as a decorator,
@@ -254,11 +252,6 @@ class global_lock(_Block):  # noqa: N801 (reads as a statement: `with global_loc
         self.heartbeat = None if heartbeat is None else check_bool("heartbeat", heartbeat)
         self.max_waiting = None if max_waiting is None else check_max_waiting(max_waiting)
 
-    if TYPE_CHECKING:
-
-        def __enter__(self) -> HeldLock: ...
-        async def __aenter__(self) -> HeldLock: ...
-
     _new_end = End
 
     async def _entered(self, end: End) -> HeldLock:
@@ -312,7 +305,7 @@ class _Ends:
             end.drop()
 
 
-class global_locks(_Block):  # noqa: N801 (as above)
+class global_locks(_Block[tuple[HeldLock, ...]]):  # noqa: N801 (as above)
     """Hold several locks for a block, or for each call of a function: all, or none.
 
     `with userlock.global_locks([coach_id, *learner_ids]):`. They are taken in
@@ -374,11 +367,6 @@ class global_locks(_Block):  # noqa: N801 (as above)
             max_waiting=max_waiting,
         )
         self.priority = self._one(self.lock_ids[0]).priority  # checks the rest at once
-
-    if TYPE_CHECKING:
-
-        def __enter__(self) -> tuple[HeldLock, ...]: ...
-        async def __aenter__(self) -> tuple[HeldLock, ...]: ...
 
     _new_end = _Ends
 

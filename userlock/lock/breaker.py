@@ -15,7 +15,10 @@ import threading
 
 from userlock.clock import Clock
 from userlock.fork import reset_in_child
-from userlock.waits import locked
+from userlock.waits import with_mutex
+
+#: How many times the cost of a failure a breaker stays open.
+_PAUSE_FACTOR = 10.0
 
 
 class CircuitBreaker:
@@ -23,7 +26,6 @@ class CircuitBreaker:
 
     Args:
         clock: for the time.
-        pause_factor: how many times the cost of a failure to stay open.
         most_pause_seconds: longest pause after one failure.
 
     Attributes:
@@ -32,30 +34,22 @@ class CircuitBreaker:
         answered_one_of: when the latest request was sent that has been answered.
     """
 
-    def __init__(
-        self, clock: Clock, *, pause_factor: float = 10.0, most_pause_seconds: float = 1.0
-    ) -> None:
+    def __init__(self, clock: Clock, *, most_pause_seconds: float = 1.0) -> None:
         self._clock = clock
-        self._pause_factor = pause_factor
         self._most_pause_seconds = most_pause_seconds
-        self._lock = threading.Lock()
+        self._new_mutex()
         self.closed = True
         self.answered_one_of = -math.inf
         self._open_until: float | None = None
         self.reason = ""
-        reset_in_child(self._new_lock)
+        reset_in_child(self._new_mutex)
 
-    def _new_lock(self) -> None:
-        """Replace the lock: another thread may have held it at the fork."""
-        self._lock = threading.Lock()
+    def _new_mutex(self) -> None:
+        self._mutex = threading.Lock()
 
+    @with_mutex
     def allows(self) -> bool:
         """Return whether the store may be asked now. In an outage: one caller at a time."""
-        if self.closed:
-            return True
-        return locked(self._lock, self._allows)
-
-    def _allows(self) -> bool:
         until = self._open_until
         if until is None:
             return True
@@ -73,12 +67,10 @@ class CircuitBreaker:
             self._open_until = None
             self.closed = True
 
+    @with_mutex
     def failed(self, *, cost_seconds: float, reason: str) -> None:
         """Note that the store did not answer, and that finding out took `cost_seconds`."""
-        pause = min(cost_seconds * self._pause_factor, self._most_pause_seconds)
-        locked(self._lock, self._open, pause, reason)
-
-    def _open(self, pause: float, reason: str) -> None:
+        pause = min(cost_seconds * _PAUSE_FACTOR, self._most_pause_seconds)
         self.reason = reason
         self.closed = False
         self._open_until = self._clock.now() + pause

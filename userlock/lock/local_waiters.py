@@ -24,12 +24,12 @@ from __future__ import annotations
 import threading
 from typing import Any, NamedTuple
 
-from userlock.clock import Clock, WaitingClock
+from userlock.clock import Clock, SystemClock, WaitingClock
 from userlock.fork import reset_in_child
 from userlock.lock.lease import Claim, Holder, Priority
 from userlock.lock.record import MOST_WAITERS, Record
 from userlock.lock.store import WakeUps
-from userlock.waits import Bell, is_real, locked
+from userlock.waits import Bell, with_mutex
 
 #: For how long after a release to others this process expects them to be there still.
 _QUEUE_SECONDS = 1.0
@@ -65,7 +65,8 @@ class LocalWaiters:
         self._clock = clock
         self._most_queued = most_queued
         self._waits = clock.wait if isinstance(clock, WaitingClock) else None
-        self._real = is_real(clock)
+        #: Whether the clock goes as an event loop's does; a test moves it by hand otherwise.
+        self._real = isinstance(clock, SystemClock)
         self._begin()
         reset_in_child(self._begin)
 
@@ -77,14 +78,12 @@ class LocalWaiters:
         #: The time of the last release to others, by lock.
         self.released_at: dict[str, float] = {}
 
+    @with_mutex
     def enter(self, claim: Claim, bell: Bell, *, at_once: bool = True) -> bool:
         """Add a waiter, inside the `try` whose `finally` leaves. Return whether it may queue.
 
         If it may not queue yet (`at_once`: it may in any case), its bell rings when it may.
         """
-        return locked(self._mutex, self._enter, claim, bell, at_once)
-
-    def _enter(self, claim: Claim, bell: Bell, at_once: bool) -> bool:
         crowd = self.crowds.setdefault(claim.lock_id, _Crowd())
         if at_once or len(crowd.bells) < self._most_queued:
             crowd.bells[claim.token] = bell
@@ -97,14 +96,12 @@ class LocalWaiters:
         crowd = self.crowds.get(claim.lock_id)
         return crowd is not None and claim.token in crowd.bells
 
+    @with_mutex
     def leave(self, claim: Claim) -> Bell | None:
         """Remove a waiter; return the bell of the one that comes first here, and polls from now on.
 
         Its caller rings it, unless the store does.
         """
-        return locked(self._mutex, self._leave, claim)
-
-    def _leave(self, claim: Claim) -> Bell | None:
         crowd = self.crowds.get(claim.lock_id)
         if crowd is None:
             return None
@@ -218,15 +215,13 @@ class Admission:
         """Return the number of callers that wait for a lock."""
         return len(self._crowds.get(lock_id, ()))
 
+    @with_mutex
     def enter(self, lock_id: str, caller: Any, most: int | None) -> Rejection | None:
         """Let a caller wait, if fewer than `most` do already; None: without a limit.
 
         Enter inside the `try` whose `finally` leaves: a thread may be stopped
         between any two steps.
         """
-        return locked(self._mutex, self._enter, lock_id, caller, most)
-
-    def _enter(self, lock_id: str, caller: Any, most: int | None) -> Rejection | None:
         crowd = self._crowds.get(lock_id, {})
         if most is not None and len(crowd) >= most:
             times = self._rejected.get(lock_id, 0) + 1
@@ -239,11 +234,9 @@ class Admission:
         self._crowds.setdefault(lock_id, {})[caller] = None
         return None
 
+    @with_mutex
     def leave(self, lock_id: str, caller: Any) -> None:
         """Give a caller's place back. Does nothing if it has none."""
-        locked(self._mutex, self._leave, lock_id, caller)
-
-    def _leave(self, lock_id: str, caller: Any) -> None:
         crowd = self._crowds.get(lock_id, {})
         crowd.pop(caller, None)
         if not crowd:

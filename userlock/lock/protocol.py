@@ -113,21 +113,21 @@ class LeaseProtocol:
         )
 
     async def _take_after(
-        self, trouble: StoreUnavailable, claim: Claim, record: bytes, asked_at: float
+        self, trouble: StoreUnavailable, claim: Claim, record: bytes | None, asked_at: float
     ) -> Lease | None:
-        """Find out whether a create whose reply was lost has granted the lock.
+        """Find out whether a command whose reply was lost has granted the lock.
 
-        If there is no record (the connection was dead), it is created again, with the same token.
+        If there is no record (the connection was dead), `record` is created again.
         """
         try:
             found = await self.look(claim.lock_id, hurry=trouble.slow)
-            if found is None:
+            if found is None and record is not None:
                 version = await self.store.acreate(claim.lock_id, record, claim.ttl_seconds)
                 if version is not None:  # a slow first one may land after the release
                     return claim.lease(asked_at, record, version, unsettled=trouble.slow)
                 found = await self.look(claim.lock_id, hurry=trouble.slow)
         except StoreUnavailable as later:
-            later.sent = True  # the create was
+            later.sent = True  # the first command was
             raise
         return None if found is None else self.granted(claim, found, asked_at)
 
@@ -153,12 +153,7 @@ class LeaseProtocol:
         except StoreUnavailable as trouble:
             if not trouble.in_doubt:
                 raise
-            try:
-                found = await self.look(claim.lock_id, hurry=trouble.slow)
-            except StoreUnavailable as later:
-                later.sent = True  # the swap was
-                raise
-            lease = None if found is None else self.granted(claim, found, asked_at)
+            lease = await self._take_after(trouble, claim, None, asked_at)
             if lease is None and trouble.slow:
                 trouble.serves_others = True
                 raise  # it may still be carried out

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.fork import reset_in_child
-from userlock.waits import locked
+from userlock.waits import with_mutex
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class RenewalThread:
         reset_in_child(self._begin)
 
     def _begin(self) -> None:
-        self._changed = threading.Condition()
+        self._mutex = threading.Condition()
         self._due: weakref.WeakKeyDictionary[Task, float] = weakref.WeakKeyDictionary()
         self._thread: threading.Thread | None = None
         #: When the thread will look again by itself.
@@ -65,16 +65,14 @@ class RenewalThread:
         """Return whether the thread runs. It starts with the first task."""
         return self._thread is not None and self._thread.is_alive()
 
+    @with_mutex
     def schedule(self, task: Task, due: float) -> None:
         """Run `task` at `due`, on this thread's clock, not before; later when it says so."""
-        locked(self._changed, self._schedule, task, due)
-
-    def _schedule(self, task: Task, due: float) -> None:
         self._due[task] = due
         if self._threaded and not self.running:
             self._start_thread()
         elif due < self._wakes_at:
-            self._changed.notify()
+            self._mutex.notify()
 
     def _start_thread(self) -> None:
         thread = threading.Thread(target=self._run, name="userlock-renewal", daemon=True)
@@ -90,14 +88,14 @@ class RenewalThread:
     def run_due(self) -> float | None:
         """Run all tasks that are due; return the time of the next one, None if there is none."""
         while True:
-            with self._changed:
+            with self._mutex:
                 task, due = self._first()
                 if task is None or due > self._clock.now():
                     return None if task is None else due
                 del self._due[task]
             again = self._call(task)
             if again is not None:
-                with self._changed:
+                with self._mutex:
                     self._due.setdefault(task, again)  # or as it was scheduled meanwhile
             del task  # or this frame would keep it
 
@@ -127,11 +125,11 @@ class RenewalThread:
     def _run(self) -> None:
         while True:
             self.run_due()
-            with self._changed:
+            with self._mutex:
                 self._wakes_at = self._first()[1]
                 wait = self._wakes_at - self._clock.now()
                 if wait > 0:
-                    self._changed.wait(None if wait == math.inf else wait)
+                    self._mutex.wait(None if wait == math.inf else wait)
                 self._wakes_at = -math.inf
 
 

@@ -560,7 +560,14 @@ class LockScope:
         if not tenure.held or self._in_child:
             why = "belongs to the parent process" if tenure.held else "has been released"
             raise tenure._refused("cannot be yielded", why)
-        if _has_to_stay(tenure) or not self._interactive_waits(tenure._lease):
+        if _has_to_stay(tenure):
+            return tenure
+        service, lock_id = self.service, tenure.lock_id
+        try:
+            record = run(service.client.call, lock_id, service.protocol.look, lock_id)
+        except StoreUnavailable:
+            return tenure
+        if record is None or not record.interactive_waits():
             return tenure
         later = [each for each in self._taken_after(tenure) if each.lock_id > tenure.lock_id]
         if any(_has_to_stay(each) for each in later):
@@ -568,30 +575,20 @@ class LockScope:
         locks = [tenure, *sorted(later, key=lambda each: each.lock_id)]
         return run(_pass, locks, wait_timeout)
 
-    def _interactive_waits(self, lease: Lease) -> bool:
-        """Return whether an interactive request is queued; False if the store does not answer."""
-        service = self.service
-        try:
-            record = run(service.client.call, lease.lock_id, service.protocol.look, lease.lock_id)
-        except StoreUnavailable:
-            return False
-        return record is not None and record.interactive_waits()
-
     def _taken_after(self, tenure: HeldLock) -> Iterator[HeldLock]:
         """Return the locks that its thread and task have taken since, here and in scopes inside."""
         held = list(self.held.values())
         if tenure not in held:
             raise tenure._refused("cannot be yielded", "was left meanwhile")
         later = held[held.index(tenure) + 1 :]
-        inner = []
+        inside: list[HeldLock] = []
         scope = current_scope()
         while scope is not None and scope is not self:
-            inner.append(scope)
+            if scope.service is self.service:
+                inside += scope.held.values()
             scope = scope._outer
         if scope is self:
-            for each in inner:
-                if each.service is self.service:
-                    later += each.held.values()
+            later += inside
         yield from (each for each in later if each._owner == tenure._owner)
 
     async def _take_back(self, tenure: HeldLock, wait_timeout: float | None) -> HeldLock:
