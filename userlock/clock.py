@@ -1,8 +1,4 @@
-"""Provide the time.
-
-Code that measures or waits is given a `Clock`. Tests drive time by hand, so
-no test sleeps.
-"""
+"""Provide the time. Code that measures or waits is given a `Clock`, which tests drive by hand."""
 
 from __future__ import annotations
 
@@ -17,11 +13,9 @@ class Signal(Protocol):
     @property
     def rung(self) -> bool:
         """Return whether it has come."""
-        ...
 
     def wait(self, seconds: float) -> None:
         """Wait for it, for that long at most."""
-        ...
 
 
 class Clock(Protocol):
@@ -29,15 +23,12 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Return a time that never goes back, for deadlines. Its zero has no meaning."""
-        ...
 
     def wall(self) -> float:
         """Return the seconds since 1970, for people and for other machines."""
-        ...
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
-        ...
 
 
 @runtime_checkable
@@ -46,7 +37,6 @@ class WaitingClock(Clock, Protocol):
 
     def wait(self, signal: Signal, seconds: float) -> None:
         """Wait until a signal comes, or for that long."""
-        ...
 
 
 # A lease keeps running while a laptop sleeps or a virtual machine is suspended. On Linux

@@ -58,11 +58,10 @@
         ├── NotSignedIn                 nobody is signed in who could own the key
         └── NotStorable                 an output or an answer cannot be stored
 
-A `WriteViolation` is a bug in the calling code and is raised before that
-entity is sent; docs/models.md says what to do about each. A `StaleWriteError`
-is a lost race that the lock did not prevent (its lease ran out, memcached lost
-it); the entity is unchanged in Datastore and the request can be tried again
-from its beginning.
+A `WriteViolation` is a bug in the calling code and is raised before that entity is sent;
+docs/models.md says what to do about each. A `StaleWriteError` is a lost race that the lock did not
+prevent (its lease ran out, memcached lost it); the entity is unchanged in Datastore and the request
+can be tried again from its beginning.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Reset objects in a forked child process.
 
-A mutex that another thread holds at the moment of a fork stays locked in the
-child forever, and the child must not use the parent's connections. An object
-with such state registers a method that resets it.
+A mutex that another thread holds at the moment of a fork stays locked in the child forever, and
+the child must not use the parent's connections.
 """
 
 from __future__ import annotations

@@ -1,16 +1,11 @@
 """The two places where this library waits: a socket, and a bell or a time.
 
-Everything that waits is written once, as coroutines. A thread runs such a
-coroutine to its end by `run`: wherever it waits, the thread blocks, so nothing is
-ever suspended. An asyncio task awaits it: wherever it waits, the event loop goes
-on.
+Everything that waits is written once, as coroutines. A thread runs one to its end by `run`:
+it blocks wherever it waits, so nothing is ever suspended. An asyncio task awaits it, and the
+event loop goes on: no thread waits on behalf of a task.
 
-    a thread                 run(f) ──▶ f ──▶ … ──▶ recv blocks
-    a task                   await f ──▶ … ──▶ would block: the loop watches the socket
-
-No thread waits on behalf of a task. A cancellation is an exception that is raised
-at one of the two places, as a signal handler's is in a thread. Code that has to
-reach its end in spite of it runs in `finish`.
+A cancellation is an exception that is raised at one of the two places, as a signal handler's
+is in a thread. Code that has to reach its end in spite of it runs in `finish`.
 """
 
 from __future__ import annotations
@@ -118,10 +113,7 @@ def running_code() -> tuple[int, int]:
 class _Finishing:
     """A section that cancellations do not end: each is kept until it is over."""
 
-    __slots__ = ("__weakref__", "cancelled")
-
-    def __init__(self) -> None:
-        self.cancelled: asyncio.CancelledError | None = None
+    cancelled: asyncio.CancelledError | None = None
 
 
 #: The running section: weak, so that none outlives its code whatever was raised there.

@@ -23,7 +23,6 @@ from userlock import LockService
 from userlock.clock import Signal
 from userlock.events import Listeners
 from userlock.lock import lease as lease_module
-from userlock.lock import service as service_module
 from userlock.lock.lease import Claim
 from userlock.lock.policy import LockPolicy, OutagePolicy
 from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
@@ -140,8 +139,8 @@ class World:
     def running(self) -> Iterator[World]:
         """Give each simulated process a label and tokens of its own while it runs."""
         with (
-            mock.patch.object(service_module, "process_label", self._label),
-            mock.patch.object(service_module, "new_claim", self._new_claim),
+            mock.patch.object(lease_module, "process_label", self._label),
+            mock.patch.object(lease_module, "new_claim", self._new_claim),
             mock.patch.object(lease_module, "new_token", self._new_token),
         ):
             try:

@@ -220,10 +220,9 @@ class global_lock(_Block[HeldLock]):  # noqa: N801 (reads as a statement: `with 
     `heartbeat=True` begins one. If its lease has ended or was lost, the lock is
     not held: the block takes it anew, waiting for another holder if there is one.
 
-    In a coroutine, `async with userlock.global_lock(user_id):` waits, and the
-    event loop goes on. A task that is cancelled leaves the queue, or releases
-    the lock, before it ends. A lock that one tasklet of ndb has entered,
-    another of the same request enters without waiting.
+    In a coroutine, `async with userlock.global_lock(user_id):` waits, and the event loop goes on. A
+    task that is cancelled leaves the queue, or releases the lock, before it ends. A lock that one
+    tasklet of ndb has entered, another of the same request enters without waiting.
 
     Raises:
         LockTimeout: on entry, if the lock is not free in time.
@@ -262,15 +261,8 @@ class global_lock(_Block[HeldLock]):  # noqa: N801 (reads as a statement: `with 
             scope._ends.append(end.reference)
             enter_scope(scope)
         end.scope = scope
-        return await scope._acquired(
-            self.lock_id,
-            self.wait_timeout,
-            self.lock_timeout,
-            self.priority,
-            self.heartbeat,
-            self.max_waiting,
-            end,
-        )
+        options = self.lock_timeout, self.priority, self.heartbeat, self.max_waiting
+        return await scope._acquired(self.lock_id, self.wait_timeout, *options, end)
 
 
 class _Ends:
@@ -313,8 +305,7 @@ class global_locks(_Block[tuple[HeldLock, ...]]):  # noqa: N801 (as above)
     so two such blocks cannot deadlock. The value of `with` is a tuple of held
     locks, in canonical order as well. In a coroutine: `async with`.
 
-    A mapping takes them in the order of its roles, and in canonical order within
-    each:
+    A mapping takes them in the order of its roles, and in canonical order within each:
 
         with userlock.global_locks({"self": user_id, "children": child_ids, "coach": coach_id}):
 
@@ -439,9 +430,8 @@ def acquire_lock(
 ) -> _AcquiredLock:
     """Take the lock until `release_lock`, or until the scope ends.
 
-    For code that cannot use `with global_lock(…)`. The result also works in
-    a `with`; it has `extend(seconds)`, and `tenure`, the `HeldLock`.
-    Arguments and errors as in `global_lock`.
+    For code that cannot use `with global_lock(…)`. The result also works in a `with`; it has
+    `extend(seconds)`, and `tenure`, the `HeldLock`. Arguments and errors as in `global_lock`.
 
     Raises:
         NoScope: there is no scope that would release the lock at its end, or it has ended.
@@ -490,9 +480,8 @@ def with_extension(
 ) -> _R:
     """Call `operator(extend)` under a short lease that it extends between its steps.
 
-    `extend(seconds)` lets the lease end that many seconds from now, and
-    `extend(by=seconds)` that much later than it would. So a crash between two
-    steps frees the lock soon. `heartbeat=True` does the same in the background.
+    `extend(seconds)` and `extend(by=seconds)` as in `HeldLock.extend`: a crash between two steps
+    frees the lock soon. `heartbeat=True` does the same in the background.
 
     Args:
         lock_id: the lock.

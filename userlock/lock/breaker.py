@@ -1,10 +1,8 @@
 """A circuit breaker: a dead or hanging store costs a process one timeout now and then.
 
-Without it, every request would pay the store's whole timeout while the store
-hangs. After a failure the breaker stays open in proportion to the cost of the
-failure. A refused connection costs nothing, so the next request simply tries
-again. A reply that never came costs a third of a second; then no request tries
-for a whole second. After that time one caller probes, and the others go on
+After a failure the breaker stays open in proportion to the cost of the failure. A refused
+connection costs nothing, so the next request simply tries again. After a reply that never came (a
+third of a second) no request tries for a second. Then one caller probes, and the others go on
 without the store until the probe has its answer.
 """
 
@@ -47,9 +45,12 @@ class CircuitBreaker:
     def _new_mutex(self) -> None:
         self._mutex = threading.Lock()
 
-    @with_mutex
     def allows(self) -> bool:
         """Return whether the store may be asked now. In an outage: one caller at a time."""
+        return self.closed or self._allows()
+
+    @with_mutex
+    def _allows(self) -> bool:
         until = self._open_until
         if until is None:
             return True

@@ -9,9 +9,8 @@ from userlock.settings import Enforcement, Reaction, Settings, ShowIds
 
 
 class _Defaults:
-    def __init__(self) -> None:
-        self.service: LockService | None = None
-        self.settings = Settings()
+    service: LockService | None = None
+    settings = Settings()
 
 
 defaults = _Defaults()

@@ -8,15 +8,13 @@ chain can be followed from lock to lock:
     C holds z, begins to wait for x record of z: held by C, who waits for x
     C follows: x → A waits for y → B waits for z → that is C: a cycle
 
-All members of a cycle see the same one. The member that began to wait last (by
-the waiters' own clocks) gives up, and the others go on. The last member to
-write its entry sees those of all others, because it reads afterwards. A chain is
-read while locks change hands; a cycle that is read twice with the same waits in
-it existed as a whole in between.
+All members of a cycle see the same one. The member that began to wait last (by the waiters' own
+clocks) gives up, and the others go on. The last member to write its entry sees those of all others,
+because it reads afterwards. A chain is read while locks change hands; a cycle that is read twice
+with the same waits in it existed as a whole in between.
 
-Limits: a process that died while it waited seems to wait until its lease is
-over, and a cycle through it is reported like any other. At most 16 locks are
-followed, and none of a fallback store.
+Limits: a process that died while it waited seems to wait until its lease is over, and a cycle
+through it is reported like any other. At most 16 locks are followed, and none of a fallback store.
 """
 
 from __future__ import annotations
@@ -74,8 +72,7 @@ class DeadlockWatch:
     async def check(self, record: Record) -> float:
         """Follow the chain from the record of the lock that is waited for.
 
-        Return the longest time to the next check, in seconds; raise `DeadlockDetected` if this
-        waiter is to give up.
+        Return the longest time to the next check, in seconds; or raise `DeadlockDetected`.
         """
         if not self._holding:
             return math.inf

@@ -1,21 +1,13 @@
 """One uninterrupted holding of a lock (a tenure): its extension, fence, yield and loss.
 
-A lock that is released and taken again is a new tenure: others may have written
-in between.
+A lock that is released and taken again is a new tenure: others may have written in between.
 
-Blocks inside are not counted. Each has an `__exit__` of its own, which nothing keeps
-but the `with` statement that runs the block (`scope.End`). A signal handler may raise at
-any line, also at the first one of the code that leaves a lock; then a count would be
-wrong, but `__exit__` has gone, and with it the entry.
+Blocks inside are not counted: a signal handler may raise at any line, also at the first
+one of the code that leaves a lock, and then a count would be wrong. Each block has an `__exit__`
+of its own, which only its `with` statement keeps (`scope.End`).
 
-The lock may be extended by hand, and released, at any moment meanwhile:
-
-    its owner                 the renewal thread        the store
-    reads its lease
-                              reads its lease
-    extend by 60 s ───────────────────────────────────▶ 60 s to go
-                              extend by 10 s ─────────▶ 10 s to go
-    believes in 60 s: so only one of them extends at a time (`_extending`)
+Only one of the owner and the renewal thread extends the lease at a time (`_extending`): else the
+owner might believe in 60 s, and the store in the 10 s of a renewal that was sent later.
 
 A yield releases the locks that were taken after the yielded one, and come after it
 in canonical order, and takes them back. Kept, they would reverse the order:
@@ -31,21 +23,13 @@ import sys
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
+import userlock.lock.lease as leases
 from userlock.errors import ConfigurationError, LockNotHeld, LockServiceUnavailable
 from userlock.events import Confirmed, Conflict, Extended, LeaseLost
 from userlock.ids import quoted
-from userlock.lock.lease import (
-    MAX_LEASE_SECONDS,
-    Fenced,
-    Granted,
-    Held,
-    Lease,
-    Lost,
-    Unavailable,
-    describe_loss,
-)
+from userlock.lock.lease import Fenced, Granted, Held, Lease, Lost, Unavailable
 from userlock.lock.service import LockService
 from userlock.numbers import check_seconds
 from userlock.waits import locked, run
@@ -145,15 +129,12 @@ class HeldLock:
             raise LockNotHeld(f"lock {quoted(self.lock_id)} is not held", lock_id=self.lock_id)
         self._scope._leave_once(tenure)
 
-    # --- extension --------------------------------------------------------------------------
-
     def extend(self, seconds: float | None = None, *, by: float | None = None) -> None:
         """Let the lease run for `seconds` from now, or for longer than it would.
 
-        As in the seed `dynamically-extended-lock.txt`: a short lease, extended
-        between the steps of long work, frees the lock soon after a crash. With
-        a heartbeat it is renewed from then on as before. A degraded lease is
-        extended without the store, as it was taken.
+        A short lease, extended between the steps of long work, frees the lock soon after a crash.
+        With a heartbeat it is renewed from then on as before. A degraded lease is extended without
+        the store, as it was taken.
 
         Args:
             seconds: the time from now, instead of the rest of the lease's time.
@@ -171,14 +152,14 @@ class HeldLock:
         if seconds is None and by is None:
             raise TypeError("extend() needs the seconds from now, or by= for seconds more")
         name, given = ("seconds", seconds) if by is None else ("by", by)
-        wanted = check_seconds(name, given, most=MAX_LEASE_SECONDS)
+        wanted = check_seconds(name, given, most=leases.MAX_LEASE_SECONDS)
         outcome = self._ask("cannot be extended", partial(self._extend, wanted, by))
         self._scope.service.listeners.emit(Extended(self.lock_id, outcome.lease.ttl_seconds))
 
     def _extend(self, seconds: float, by: float | None) -> _Outcome:
         if by is not None:
             rest = self.expires_in
-            seconds = check_seconds("by", rest + by, least=0.001, most=MAX_LEASE_SECONDS)
+            seconds = check_seconds("by", rest + by, least=0.001, most=leases.MAX_LEASE_SECONDS)
         service, lease = self._scope.service, self._lease
         # If the reply is lost, the request may have been carried out all the same.
         at_worst = service.clock.now() + seconds
@@ -197,7 +178,7 @@ class HeldLock:
             raise self._refused(what, "belongs to the process that forked this one")
         outcome = locked(self._scope._extending, self._asked, what, ask)
         if isinstance(outcome, Lost):
-            how = describe_loss(outcome, self._lease)
+            how = leases.describe_loss(outcome, self._lease)
             self._lose(how)
             raise self._refused(what, f"is lost: {self.lost or how}")
         if self._renewal is not None:
@@ -219,8 +200,6 @@ class HeldLock:
         text = f"lock {quoted(self.lock_id)} {what}: it {why}"
         return LockNotHeld(text, lock_id=self.lock_id)
 
-    # --- fencing ----------------------------------------------------------------------------
-
     @property
     def fence(self) -> int:
         """Return the fencing number: an integer that grows with every grant of this lock.
@@ -229,9 +208,8 @@ class HeldLock:
         than one they have seen: a holder that was paused for longer than its
         lease has a lower one than the holders after it. At most 63 bits.
 
-        The first use costs one round trip; the number stays the same while the
-        lock is held. docs/fencing.md has examples, and says for each
-        store when numbers may go back.
+        The first use costs one round trip; the number stays the same while the lock is held.
+        docs/fencing.md has examples, and says for each store when numbers may go back.
 
         Raises:
             LockNotHeld: the lock was released, or its lease lost, before the number was asked for;
@@ -260,21 +238,17 @@ class HeldLock:
             self._lease, self._number = outcome
         return outcome
 
-    # --- yielding ---------------------------------------------------------------------------
-
     def yield_to_waiters(self, *, wait_timeout: float | None = None) -> HeldLock:
         """Let waiting interactive requests pass, and take the lock back. For long batch work.
 
-        Costs one round trip if nobody waits. If an interactive request (or
-        aged batch) is queued, the writes begun under the lock are finished,
-        the lock is released, and taken back in its turn. That is a new tenure:
-        read again what was read before. Inside a transaction nothing happens;
-        its lock stays to the end.
+        Costs one round trip if nobody waits. If an interactive request (or aged batch) is queued,
+        the writes begun under the lock are finished, the lock is released, and taken back in its
+        turn. That is a new tenure: read again what was read before. Inside a transaction nothing
+        happens; its lock stays to the end.
 
-        Locks that were taken inside this one, and come after it in canonical
-        order, are released with it and taken back with it; kept, they could
-        end in a deadlock. So at a checkpoint under `global_locks`, yield each,
-        from the first to the last:
+        Locks that were taken inside this one, and come after it in canonical order, are released
+        with it and taken back with it; kept, they could end in a deadlock. So at a checkpoint under
+        `global_locks`, yield each, from the first to the last:
 
             locks = [lock.yield_to_waiters() for lock in locks]
 
@@ -343,8 +317,6 @@ class HeldLock:
             return self._entered or not self._postponed
         return self._others > 0 and not self._blocks
 
-    # --- heartbeat --------------------------------------------------------------------------
-
     @property
     def _heartbeat(self) -> bool:
         return self._renewal is not None and self._renewal.heartbeat
@@ -361,8 +333,6 @@ class HeldLock:
         elif heartbeat and not self._renewal.heartbeat:
             self._renewal.heartbeat = True
             self._renewal.extended(self)
-
-    # --- loss -------------------------------------------------------------------------------
 
     def _lose(self, how: str) -> None:
         """Report once that the lease is lost. Ignored after the release."""
@@ -411,10 +381,8 @@ class Renewal:
         """Return when to renew: two thirds of the lease before its end, as time for retries."""
         return tenure._lease.deadline - self.ttl_seconds * 2 / 3
 
-    # --- runs of the renewal thread; see `renewal.Task` -------------------------------------
-
     def run(self, now: float) -> float | None:
-        """Do the work that is due."""
+        """Do the work that is due; see `renewal`."""
         tenure = self._tenure()
         if tenure is None or not tenure.held or tenure.lost:
             return None
@@ -455,7 +423,7 @@ class Renewal:
                     self._service.listeners.emit(Extended(tenure.lock_id, self.ttl_seconds))
                 return None
             case Lost() as lost:
-                how = describe_loss(lost, tenure._lease)
+                how = leases.describe_loss(lost, tenure._lease)
                 return f"{how}{self._because}" if lost.how == "ran out" else how
             case unavailable:
                 self._failed(f"the lease store did not answer ({unavailable.reason})")
@@ -536,30 +504,14 @@ def lose(lock: HeldLock, how: str) -> None:
     lock._lose(how)
 
 
-class Participant(Protocol):
-    """A participant in the release of locks. The model layer is one."""
-
-    def leaving(self, tenure: HeldLock) -> None:
-        """Finish the writes that were begun under the lock, before it is released.
-
-        An error reaches the code that leaves the lock, after the release.
-        """
-        ...
-
-    def holds(self, tenure: HeldLock) -> bool:
-        """Return whether the lock has to stay held for now."""
-        ...
-
-    def postpone(self, tenure: HeldLock, release: Callable[[], None]) -> None:
-        """Keep the lock for now, and call `release` later. Called only if `holds` returns True."""
-        ...
+#: The participants in the release of locks in this process: the model layer's, once it is loaded.
+#: Its `leaving(tenure)` finishes the writes that were begun under the lock, before the release; an
+#: error reaches the code that leaves the lock, after it. Where its `holds(tenure)` is true, the
+#: lock stays held for now, and `postpone(tenure, release)` calls `release` later.
+participants: list[Any] = []
 
 
-#: The participants in this process.
-participants: list[Participant] = []
-
-
-def register_participant(participant: Participant) -> None:
+def register_participant(participant: object) -> None:
     """Add a participant, in this process, from now on."""
     participants.append(participant)
 

@@ -1,8 +1,7 @@
 """Values of the lock: priorities, holders, claims, leases, and outcomes.
 
-Three outcomes are kept apart throughout: granted, held by somebody, and
-unavailable (the store did not answer). An error never counts as "held", nor
-as "free".
+Three outcomes are kept apart throughout: granted, held by somebody, and unavailable (the store did
+not answer). An error never counts as "held", nor as "free".
 """
 
 from __future__ import annotations
@@ -137,14 +136,8 @@ class Holder(NamedTuple):
             token, priority, since, lock_timeout, process, request, *_ = json.loads(record.decode())
             if not _TOKEN.fullmatch(token):
                 raise ValueError("no entry of the record could name this token")
-            return cls(
-                token=token,
-                priority=printable(priority),
-                since=finite(since),
-                lock_timeout=finite(lock_timeout),
-                process=printable(process),
-                request=printable(request),
-            )
+            times = finite(since), finite(lock_timeout)
+            return cls(token, printable(priority), *times, printable(process), printable(request))
         except (ValueError, TypeError, OverflowError, RecursionError):
             return cls("", "unknown", 0.0, 0.0, "a record that userlock did not write", "")
 
@@ -219,11 +212,8 @@ class Claim:
         unsettled: bool = False,
     ) -> Lease:
         """Return the lease that was asked for at that time: it ends before the store's own."""
-        ttl = self.ttl_seconds
-        lease = Lease(self.lock_id, self.token, asked_at + ttl, ttl, False, unsettled)
-        return lease._replace(
-            record=record, version=version, contended=contended, priority=self.priority._value_
-        )
+        ttl, state = self.ttl_seconds, (False, unsettled, record, version, contended)
+        return Lease(self.lock_id, self.token, asked_at + ttl, ttl, *state, self.priority._value_)
 
     def afresh(self) -> Claim:
         """Return the same claim with another token."""

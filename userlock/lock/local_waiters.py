@@ -1,22 +1,15 @@
 """The waiters of one process at one lock share their readings of its record.
 
-The first of them in the queue polls for all. The others wake up seldom, use its
-latest reading, and sleep on. When it leaves, it wakes the next one.
+The first of them in the queue polls for all. The others wake up seldom, use its latest reading, and
+sleep on. When it leaves, it wakes the next one. As many of them are in the lock's queue as the
+store takes of one process (`LeaseStore.most_queued`). The others wait here for their turn to queue,
+and cost nothing meanwhile: ten thousand tasks may wait for one lock.
 
-    B (first)     poll      poll      poll: free ── claims
-    C (second)              (uses B's)              polls from here on
-
-As many of them are in the lock's queue as the store takes of one process
-(`LeaseStore.most_queued`). The others wait here for their turn to queue, and cost
-nothing meanwhile: ten thousand tasks may wait for one lock.
-
-`Admission` bounds the callers that wait for one lock: each of them occupies a thread, and
-one user's requests must not occupy all threads of a server:
+`Admission` bounds the callers of this process that wait for one lock: each of them occupies a
+thread, and one user's requests must not occupy all threads of a server:
 
     8 threads   ann has the lock, 7 requests of ann wait   │ bob waits for a thread
     bounded     ann has the lock, 5 requests of ann wait   │ bob is served; ann's others: 429
-
-Waiters of other processes are not counted: they occupy none of this process's threads.
 """
 
 from __future__ import annotations
@@ -123,8 +116,6 @@ class LocalWaiters:
             return None
         return crowd.bells.get(crowd.reading.record.first_of(crowd.bells))
 
-    # --- demand -----------------------------------------------------------------------------
-
     def expect_queue(self, lock_id: str) -> None:
         """Note that a lock was released to others."""
         if len(self.released_at) >= _MOST_KEPT:
@@ -144,8 +135,6 @@ class LocalWaiters:
         if released_at is None:
             return 0.0
         return max(0.0, released_at + _COURTESY_SECONDS - self._clock.now())
-
-    # --- readings ---------------------------------------------------------------------------
 
     def latest(self, lock_id: str) -> Reading | None:
         """Return the latest reading of any waiter."""

@@ -6,14 +6,8 @@ import dataclasses
 import enum
 import math
 
-from userlock.lock.lease import (
-    MAX_WAIT_SECONDS,
-    Priority,
-    check_bool,
-    check_lock_timeout,
-    check_max_waiting,
-    check_wait_timeout,
-)
+import userlock.lock.lease as leases
+from userlock.lock.lease import Priority, check_lock_timeout
 from userlock.numbers import check_seconds
 from userlock.platforms import request_limits
 
@@ -63,13 +57,13 @@ class PriorityPolicy:
 
     def __post_init__(self) -> None:
         check_lock_timeout(self.lock_timeout)
-        check_wait_timeout(self.wait_timeout)
-        check_bool("heartbeat", self.heartbeat)
+        leases.check_wait_timeout(self.wait_timeout)
+        leases.check_bool("heartbeat", self.heartbeat)
         _check_type("polling", self.polling, Polling)
         if self.max_waiting is not None:
-            check_max_waiting(self.max_waiting)
+            leases.check_max_waiting(self.max_waiting)
         if self.ages_after is not None:
-            check_seconds("ages_after", self.ages_after, least=0, most=MAX_WAIT_SECONDS)
+            check_seconds("ages_after", self.ages_after, least=0, most=leases.MAX_WAIT_SECONDS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,9 +92,8 @@ class LockPolicy:
     def of_platform(cls) -> LockPolicy:
         """Return the defaults on this platform: a lease is as long as a request may run.
 
-        As `USERLOCK_REQUEST_SECONDS` says, or `CLOUD_RUN_TIMEOUT_SECONDS` (set
-        for Cloud Run functions); on App Engine a minute, and ten for batch;
-        elsewhere a minute.
+        As `USERLOCK_REQUEST_SECONDS` says, or `CLOUD_RUN_TIMEOUT_SECONDS` (set for Cloud Run
+        functions); on App Engine a minute, and ten for batch; elsewhere a minute.
 
         Raises:
             ValueError: one of the variables is no number of seconds.

@@ -1,9 +1,8 @@
 """Leases on top of a store's register: taken, kept and given back, each by its owner alone.
 
-Every change names the version of the record that it was decided on, or
-appends an entry that has a meaning for its owner only. So nothing here can end
-or lengthen another owner's lease, whatever was lost, late or restarted in
-between:
+Every change names the version of the record that it was decided on, or appends an entry that has a
+meaning for its owner only. So nothing here can end or lengthen another owner's lease, whatever was
+lost, late or restarted in between:
 
     we                        store                        next owner
     create ─────────────────▶ version 1
@@ -14,9 +13,8 @@ between:
     append "= our token" ───▶ the record names the next owner: lost
                               (the entry has no meaning for them)
 
-After an error it is not known whether a command was carried out; the record
-tells. `StoreUnavailable` leaves this module only if the record could not be
-read either.
+After an error it is not known whether a command was carried out; the record tells.
+`StoreUnavailable` leaves this module only if the record could not be read either.
 
 A reservation lets the store measure how long a free lock has been free. The
 first waiter of a free lock may be dead, and a caller that does not wait cannot
@@ -29,9 +27,8 @@ tell a lock that was released a minute ago from one released just now:
                 lapsed ────────────────────────────────────────▶ B has had its time
                 D <A ◀────────────────────────────────────────── swap, without B
 
-If B is alive, it takes the lock meanwhile, as any free lock. Until a
-reservation has lapsed nobody makes another, so callers that come one after the
-other cannot keep B from the lock.
+If B is alive, it takes the lock meanwhile, as any free lock. Until a reservation has lapsed nobody
+makes another, so callers that come one after the other cannot keep B from the lock.
 """
 
 from __future__ import annotations
@@ -40,20 +37,10 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+import userlock.lock.lease as leases
 from userlock.clock import Clock
 from userlock.ids import quoted
-from userlock.lock.lease import (
-    RELEASED,
-    RELEASED_TO_QUEUE,
-    Claim,
-    Fenced,
-    Granted,
-    Held,
-    Lease,
-    Lost,
-    Priority,
-    Released,
-)
+from userlock.lock.lease import Claim, Fenced, Granted, Held, Lease, Lost, Priority
 from userlock.lock.record import CHANGE, Record, done, joining
 from userlock.lock.store import LeaseStore, RecordBusy, Stored, StoreUnavailable
 
@@ -102,15 +89,8 @@ class LeaseProtocol:
             return lease
         if version is None:
             return None
-        return Lease(
-            claim.lock_id,
-            claim.token,
-            asked_at + ttl,
-            ttl,
-            record=record,
-            version=version,
-            priority=claim.priority._value_,
-        )
+        facts = claim.lock_id, claim.token, asked_at + ttl, ttl
+        return Lease(*facts, record=record, version=version, priority=claim.priority._value_)
 
     async def _take_after(
         self, trouble: StoreUnavailable, claim: Claim, record: bytes | None, asked_at: float
@@ -211,10 +191,7 @@ class LeaseProtocol:
         return await self._append_by(self.store.aappend, lock_id, entry)
 
     async def _append_by(
-        self,
-        verb: Callable[[str, bytes], Coroutine[Any, Any, _Answer]],
-        lock_id: str,
-        entry: bytes,
+        self, verb: Callable[[str, bytes], Coroutine[Any, Any, _Answer]], lock_id: str, entry: bytes
     ) -> _Answer:
         try:
             return await verb(lock_id, entry)
@@ -242,20 +219,20 @@ class LeaseProtocol:
         """
         # By another token: the claim's own may yet be queued, or have the lock.
         by = claim.afresh()
+        besides, version = claim.token, record.stored.version
         reserved, seconds = record.reserved_by(
-            by.record, by.token, besides=claim.token, leaving=leaving
+            by.record, by.token, besides=besides, leaving=leaving
         )
-        version = record.stored.version
         return await self.store.aswap(claim.lock_id, version, reserved, seconds) is not None
 
     # --- giving back ------------------------------------------------------------------------
 
-    async def release(self, lease: Lease) -> Released | Lost:
+    async def release(self, lease: Lease) -> leases.Released | Lost:
         """Release the lock: one round trip, two if the first waiter came meanwhile."""
         removing = lease.version is not None and not lease.contended
         try:
             if removing and await self.store.aremove(lease.lock_id, lease.version):
-                return RELEASED
+                return leases.RELEASED
             removing = False  # it was refused
             return await self._end(lease)
         except StoreUnavailable as trouble:
@@ -264,7 +241,7 @@ class LeaseProtocol:
                 raise
             return outcome
 
-    async def _end(self, lease: Lease) -> Released | Lost:
+    async def _end(self, lease: Lease) -> leases.Released | Lost:
         """Append the holder's last entry; the next waiter reads it."""
         record = await self._append_done(lease.lock_id, lease.token)
         if record is None:
@@ -272,7 +249,7 @@ class LeaseProtocol:
         if record.holder.token != lease.token:
             # Append and read are not one step in every store: others may have taken over.
             if record.succeeds_released(lease.token):
-                return RELEASED_TO_QUEUE
+                return leases.RELEASED_TO_QUEUE
             if record.free and lease.version is None:  # a waiter that was next has left
                 await self._ended(lease, record)
             return self._lost(lease, record)
@@ -299,18 +276,18 @@ class LeaseProtocol:
                 return Record(Stored(short, version, stored.lapsed))
         raise RecordBusy(f"others changed the record of lock {quoted(lock_id)} all the time")
 
-    async def _ended(self, lease: Lease, record: Record) -> Released:
+    async def _ended(self, lease: Lease, record: Record) -> leases.Released:
         """Remove a record that shows the release, if nobody waits."""
         if not record.empty:
-            return RELEASED_TO_QUEUE
+            return leases.RELEASED_TO_QUEUE
         # Best effort: the record shows a free lock, and ends by itself.
         with contextlib.suppress(StoreUnavailable):
             await self.store.aremove(lease.lock_id, record.stored.version)
-        return RELEASED
+        return leases.RELEASED
 
     async def _end_after(
         self, trouble: StoreUnavailable, lease: Lease, *, removing: bool
-    ) -> Released | Lost | None:
+    ) -> leases.Released | Lost | None:
         """Find the outcome of a release that was not answered; None if it is not known."""
         # (Not raised here: an exception that is raised where it is an argument
         # keeps its own traceback alive, until the collector comes.)
@@ -319,13 +296,13 @@ class LeaseProtocol:
         record = await self.look(lease.lock_id, hurry=trouble.slow)
         if record is None:
             # Either the remove whose reply was lost did its work, or the store had forgotten it.
-            return RELEASED if removing and self._clock.now() < lease.deadline else None
+            return leases.RELEASED if removing and self._clock.now() < lease.deadline else None
         if record.holder.token == lease.token:
             if record.released and not record.broken_by:
                 return await self._ended(lease, record)  # the entry whose answer was lost is there
             return await self._end(lease)
         if record.succeeds_released(lease.token):
-            return RELEASED_TO_QUEUE  # and the next waiter has read it
+            return leases.RELEASED_TO_QUEUE  # and the next waiter has read it
         if record.succeeds_broken(lease.token):
             return self._lost(lease, record)
         return None  # it was forgotten, or our command has ended it and others came and went
@@ -391,15 +368,7 @@ class LeaseProtocol:
     async def fence(self, lease: Lease) -> Fenced | Lost:
         """Return a number that is higher than any of an earlier lease, if this one is still ours.
 
-        The record is changed for it, so a later lease of it has a higher number:
-
-            A                          record (version)      B
-            granted                    A (7)
-            fence: 8 ────────────────▶ A # (8)
-            (paused for longer than the lease)
-                                       B <A (9) ◀─────────── granted
-                                       B <A # (10) ◀──────── fence: 10
-            fence ───────────────────▶ B's: lost
+        The record is changed for it, so a later lease of it has a higher number.
         """
         for _ in range(_MOST_CHANGES):
             found = await self._append_by(self.store.afence, lease.lock_id, CHANGE)
@@ -412,9 +381,8 @@ class LeaseProtocol:
             # Without room in the record there was no change. (Or others appended in between.)
             if stored.record.endswith(CHANGE):
                 contended = not record.empty
-                new = lease._replace(
-                    record=record.compacted(), version=stored.version, contended=contended
-                )
+                short, version = record.compacted(), stored.version
+                new = lease._replace(record=short, version=version, contended=contended)
                 return Fenced(new, number)
         raise RecordBusy(f"the record of lock {quoted(lease.lock_id)} takes no change for a fence")
 

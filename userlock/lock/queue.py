@@ -1,18 +1,15 @@
 """A waiter's view of its queue: whose turn it is, and when to poll again. No I/O.
 
-Waiters of one priority are served first come, first served. Batch is served
-only while no interactive request waits, unless it has aged (see
-`userlock.lock.record`). A lock is never free for newcomers while others are
-queued, because the record stays until its queue is empty.
+Waiters of one priority are served first come, first served. Batch is served only while no
+interactive request waits, unless it has aged (see `userlock.lock.record`). A lock is never free for
+newcomers while others are queued, because the record stays until its queue is empty.
 
-A waiter may die in the queue. That matters only when its turn comes: a free
-lock that is not taken for `PATIENCE_SECONDS` goes to the next waiter. A caller
-that wants to wait less makes a reservation (see `userlock.lock.protocol`).
+A waiter may die in the queue. A free lock that is not taken for `PATIENCE_SECONDS` goes to the next
+waiter. A caller that wants to wait less makes a reservation (see `userlock.lock.protocol`). One
+that was only paused finds itself passed, and queues again, before those that came after it.
 
-A waiter that was only paused finds itself passed, and queues again, before
-those that came after it. A waiter that comes to stand ahead while the lock is
-free (interactive before batch) is alive, and the time of those behind it
-starts again:
+A waiter that comes to stand ahead while the lock is free (interactive before batch) is alive, and
+the time of those behind it starts again:
 
     A (dead)    first in the queue ┄┄┄┄┄┄┄┄┄┄┄┄┄
     batch       polls: free, A is first ─┄┄┄ starts again ── 0.5 s
@@ -95,7 +92,7 @@ class Turn:
 
     def _decide_behind(self, record: Record, now: float) -> Decision:
         """Pass the waiters ahead of a free lock, once they have had time to claim it."""
-        ahead = record.tokens_ahead_of(self._token)
+        ahead = frozenset(record.tokens_ahead_of(self._token))
         last = record.last_held_by
         # A waiter that has just come to stand ahead is alive, and has had no time yet.
         if self._free is None or self._free[0] != last or ahead - self._free[2]:

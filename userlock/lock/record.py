@@ -13,12 +13,11 @@ appended, one entry per line:
     ? 4f01                                              the free lock is reserved for its queue
     #                                                   a change without a meaning, for a fence
 
-The next holder replaces the whole record. Its record names it as the holder,
-names its predecessor and how that lease ended (`< 4f01 released`, `lapsed`, or
-`broken` and by whom), and keeps the rest of the queue. A waiter that queues
-again after its record was lost (`~` for `+`) goes before those that began to
-wait after it. A reservation (`?`) lives for as long as the waiters above it may
-need to claim the lock; once it has lapsed, other callers may pass them.
+The next holder replaces the whole record. Its record names it as the holder, names its predecessor
+and how that lease ended (`< 4f01 released`, `lapsed`, or `broken` and by whom), and keeps the rest
+of the queue. A waiter that queues again after its record was lost (`~` for `+`) goes before those
+that began to wait after it. A reservation (`?`) lives for as long as the waiters above it may need
+to claim the lock; once it has lapsed, other callers may pass them.
 
 Others can write to the server, later releases among them, so nothing here
 raises, whatever the record contains. Entries that make no sense are ignored,
@@ -262,21 +261,17 @@ class Record:
         queue = (each.decode("latin-1") for each in self._queue)
         return next((each for each in queue if each in tokens), "")
 
-    def _ahead_of(self, token: str) -> list[bytes]:
+    def tokens_ahead_of(self, token: str) -> list[bytes]:
         """Return the waiters before `token`: all, if it is not queued."""
         return self._queue[: self.position_of(token)]
 
-    def tokens_ahead_of(self, token: str) -> frozenset[bytes]:
-        """Return the tokens of the waiters before `token`."""
-        return frozenset(self._ahead_of(token))
-
     def processes_ahead_of(self, token: str) -> int:
         """Return the number of processes of the waiters before `token`."""
-        return len({process_of(each) for each in self._ahead_of(token)})
+        return len({process_of(each) for each in self.tokens_ahead_of(token)})
 
     def is_turn_of(self, token: str) -> bool:
         """Return whether the lock is free, and the waiters before `token` had time to claim it."""
-        ahead = self._ahead_of(token) if self.free else None
+        ahead = self.tokens_ahead_of(token) if self.free else None
         if not ahead:
             return ahead is not None
         return self.lapsed and self._reserved_for.issuperset(ahead)
@@ -333,7 +328,7 @@ class Record:
         `passing` drops the waiters ahead of it: they are dead, or have to queue again.
         """
         own = token.encode()
-        queue = self._queue[len(self._ahead_of(token)) :] if passing else self._queue
+        queue = self._queue[len(self.tokens_ahead_of(token)) :] if passing else self._queue
         begin = claim_record + b"\n< " + self._origin()
         return self._record(begin, (each for each in queue if each != own))
 

@@ -1,9 +1,9 @@
 """One thread per process that runs what is due for all locks: renewals, confirmations.
 
-It knows nothing of leases. A *task* says when it is due next, and is run then.
-The thread is a daemon and starts with the first task. It does not survive a
-fork: the first task of the child starts a thread of the child's own, and the
-parent's tasks stay in the parent.
+It knows nothing of leases. A *task* is any object, hashed by identity, whose `run(now)` does what
+is due and returns when to run next, None for never. The thread is a daemon and starts with the
+first task. It does not survive a fork: the first task of the child starts a thread of the child's
+own, and the parent's tasks stay in the parent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import logging
 import math
 import threading
 import weakref
-from typing import Protocol
+from typing import Any
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.fork import reset_in_child
@@ -23,14 +23,6 @@ log = logging.getLogger(__name__)
 
 #: A task that failed unexpectedly is run again after this time, in seconds.
 _AFTER_ERROR_SECONDS = 1.0
-
-
-class Task(Protocol):
-    """A task of the renewal thread. Hashed by identity."""
-
-    def run(self, now: float) -> float | None:
-        """Do the work that is due at `now`; return when to run next, None for never."""
-        ...
 
 
 class RenewalThread:
@@ -47,7 +39,7 @@ class RenewalThread:
 
     def _begin(self) -> None:
         self._mutex = threading.Condition()
-        self._due: weakref.WeakKeyDictionary[Task, float] = weakref.WeakKeyDictionary()
+        self._due: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
         self._thread: threading.Thread | None = None
         #: When the thread will look again by itself.
         self._wakes_at = math.inf
@@ -56,7 +48,7 @@ class RenewalThread:
         """Return the number of tasks."""
         return len(self._due)
 
-    def __contains__(self, task: Task) -> bool:
+    def __contains__(self, task: Any) -> bool:
         """Return whether a task is scheduled; one that runs just now is not."""
         return task in self._due
 
@@ -66,7 +58,7 @@ class RenewalThread:
         return self._thread is not None and self._thread.is_alive()
 
     @with_mutex
-    def schedule(self, task: Task, due: float) -> None:
+    def schedule(self, task: Any, due: float) -> None:
         """Run `task` at `due`, on this thread's clock, not before; later when it says so."""
         self._due[task] = due
         if self._threaded and not self.running:
@@ -99,7 +91,7 @@ class RenewalThread:
                     self._due.setdefault(task, again)  # or as it was scheduled meanwhile
             del task  # or this frame would keep it
 
-    def _first(self) -> tuple[Task | None, float]:
+    def _first(self) -> tuple[Any, float]:
         """Return the task that is due first, and when. A process has a handful of them."""
         first, earliest = None, math.inf
         # Over a copy: the garbage collector may release a lock here, and so schedule a task.
@@ -110,9 +102,10 @@ class RenewalThread:
                 first, earliest = task, due
         return first, earliest
 
-    def _call(self, task: Task) -> float | None:
+    def _call(self, task: Any) -> float | None:
         try:
-            return task.run(self._clock.now())
+            again: float | None = task.run(self._clock.now())
+            return again
         except BaseException as error:
             # In the thread also an error that is meant to end a thread, from a
             # callback: it must not end the renewals of all other locks.

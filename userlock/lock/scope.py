@@ -178,14 +178,6 @@ class LockScope:
         """Return whether the scope would not release a lock that is taken now."""
         return not self._has_blocks if self._implicit else self._is_over or self._ending
 
-    @property
-    def _outlived(self) -> bool:
-        """Return whether the running thread and task is in a block here, if the scope has ended."""
-        me = running_code() if self.held else None
-        return any(tenure._owner == me and tenure._blocks for tenure in self.held.values())
-
-    # --- taking -----------------------------------------------------------------------------
-
     def acquire(
         self,
         lock_id: str | int,
@@ -203,15 +195,8 @@ class LockScope:
         Raises:
             NoScope: the scope has ended, before or during the wait.
         """
-        return run(
-            self._acquired,
-            check_lock_id(lock_id),
-            wait_timeout,
-            lock_timeout,
-            priority,
-            heartbeat,
-            max_waiting,
-        )
+        options = wait_timeout, lock_timeout, priority, heartbeat, max_waiting
+        return run(self._acquired, check_lock_id(lock_id), *options)
 
     async def _acquired(
         self,
@@ -224,14 +209,9 @@ class LockScope:
         end: End | None = None,
         former: HeldLock | None = None,
     ) -> HeldLock:
-        """Take the lock as `acquire` does; its id is checked already.
+        """Take the lock as `acquire` does, for a block with that `end`, or back after a yield.
 
-        Args:
-            end: of the block that takes it, which may go on after the scope has ended.
-            former: the tenure that was yielded, and is taken back.
-
-        Raises:
-            LockNotHeld: `former` was left meanwhile.
+        A block may go on after the scope has ended. `former`: the tenure that was yielded.
         """
         service = self.service
         if heartbeat is not None and check_bool("heartbeat", heartbeat):
@@ -263,9 +243,8 @@ class LockScope:
             max_waiting = self.max_waiting if defaults.max_waiting is None else defaults.max_waiting
         # A caller that does not wait completes no deadlock cycle.
         nested = wait_timeout != 0 and (self.held or self._outer is not None)
-        attempt = service.attempt(
-            lock_id, defaults, wait_timeout, lock_timeout, priority, max_waiting, self.request
-        )
+        limits = wait_timeout, lock_timeout, priority, max_waiting
+        attempt = service.attempt(lock_id, defaults, *limits, self.request)
         if end is not None:
             end.attempt = attempt
         try:
@@ -339,8 +318,6 @@ class LockScope:
         """Return the defaults of a lock of that priority in this scope; see `batch_work`."""
         forgeable = self.priority is Priority.BATCH and not self.batch_work
         return self.service.policy.of(Priority.INTERACTIVE if forgeable else priority)
-
-    # --- leaving ----------------------------------------------------------------------------
 
     def release(self, lock_id: str | int) -> None:
         """Leave the lock; the outermost leave releases it.
@@ -550,8 +527,6 @@ class LockScope:
             if tenure._ends_with_scope(me) and tenure._left(entirely=True)
         ]
 
-    # --- yielding ---------------------------------------------------------------------------
-
     def _yield_to_waiters(self, tenure: HeldLock, wait_timeout: float | None) -> HeldLock:
         """Let interactive waiters pass, and take the lock back; see `HeldLock.yield_to_waiters`."""
         tenure = tenure._latest
@@ -592,15 +567,10 @@ class LockScope:
         yield from (each for each in later if each._owner == tenure._owner)
 
     async def _take_back(self, tenure: HeldLock, wait_timeout: float | None) -> HeldLock:
-        return await self._acquired(
-            tenure.lock_id,
-            wait_timeout,
-            tenure._lock_timeout,
-            Priority(tenure._lease.priority),
-            tenure._heartbeat,
-            sys.maxsize,  # it had the lock, and must get it back
-            former=tenure,
-        )
+        priority, heartbeat = Priority(tenure._lease.priority), tenure._heartbeat
+        most = sys.maxsize  # it had the lock, and must get it back
+        options = wait_timeout, tenure._lock_timeout, priority, heartbeat, most
+        return await self._acquired(tenure.lock_id, *options, former=tenure)
 
 
 def _has_to_stay(tenure: HeldLock) -> bool:
@@ -664,7 +634,10 @@ def current_scope() -> LockScope | None:
         anchor = scope._anchor
         if not (scope._closed or scope._implicit) and (anchor is None or anchor() is not None):
             break  # nearly always
-        if not scope._is_over or scope._outlived:
+        me = running_code() if scope.held else None
+        if not scope._is_over or any(
+            tenure._owner == me and tenure._blocks for tenure in scope.held.values()
+        ):
             break
         scope = scope._outer
     return scope
@@ -704,8 +677,6 @@ reset_in_child(_after_fork)
 
 class _Anchor:
     """Lives as long as the block that has it."""
-
-    __slots__ = ("__weakref__",)
 
 
 @contextlib.contextmanager

@@ -16,31 +16,12 @@ from collections.abc import Callable, Coroutine, Iterable
 from random import Random, SystemRandom
 from typing import Any, TypeVar
 
+import userlock.lock.lease as leases
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import LockError, LockServiceUnavailable
 from userlock.events import LISTENERS, Broken, Degraded, LeaseLost, Listeners, Released
 from userlock.events import Unavailable as Failed
-from userlock.lock.lease import (
-    RELEASED_TO_QUEUE,
-    Fenced,
-    Granted,
-    Held,
-    Holder,
-    Lease,
-    Lost,
-    Priority,
-    PriorityName,
-    Unavailable,
-    check_lock_id,
-    check_lock_timeout,
-    check_max_waiting,
-    check_wait_timeout,
-    describe_loss,
-    new_claim,
-    printable,
-    process_label,
-)
-from userlock.lock.lease import Released as StoreReleased
+from userlock.lock.lease import Granted, Holder, Lease, Lost, Priority, PriorityName, Unavailable
 from userlock.lock.local_waiters import Admission, LocalWaiters
 from userlock.lock.policy import LockPolicy, OutagePolicy, PriorityPolicy
 from userlock.lock.protocol import LeaseProtocol
@@ -58,12 +39,11 @@ _R = TypeVar("_R")
 class LockService:
     """Grants and takes back leases. One per process is enough; thread-safe.
 
-    Guarantees: while the store keeps its data, no two confirmed (not
-    degraded) leases of one lock overlap by the holders' own clocks; callers of
-    one priority are served in the order in which they began to wait, and a
-    waiting interactive caller is not passed by a batch attempt that began
-    later; and `acquire` returns or raises within its `wait_timeout` plus the
-    store's time-outs (about half a second; with a fallback, for each store).
+    Guarantees: while the store keeps its data, no two confirmed (not degraded) leases of one lock
+    overlap by the holders' own clocks; callers of one priority are served in the order in which
+    they began to wait, and a waiting interactive caller is not passed by a batch attempt that began
+    later; and `acquire` returns or raises within its `wait_timeout` plus the store's time-outs
+    (about half a second; with a fallback, for each store).
 
     Args:
         store: where leases live.
@@ -136,13 +116,12 @@ class LockService:
     ) -> LockService:
         """Return a service over the store that a URL names.
 
-        `memcache://HOST:PORT,HOST:PORT?prefix=app1` for memcached, one server
-        or several; `redis://HOST:PORT/DB?prefix=app1` for Redis (extra
-        `redis`); `datastore://PROJECT?namespace=NS` for leases in Datastore;
-        `appengine://?prefix=app1` for App Engine's bundled memcache (extra
-        `appengine`); `memory://` for tests within one process. `fallback` is
-        such a URL too. Nothing is sent yet: a server that is down does not
-        keep a site from starting.
+        `memcache://HOST:PORT,HOST:PORT?prefix=app1` for memcached, one server or several;
+        `redis://HOST:PORT/DB?prefix=app1` for Redis (extra `redis`);
+        `datastore://PROJECT?namespace=NS` for leases in Datastore; `appengine://?prefix=app1` for
+        App Engine's bundled memcache (extra `appengine`); `memory://` for tests within one process.
+        `fallback` is such a URL too. Nothing is sent yet: a server that is down does not keep a
+        site from starting.
 
         Raises:
             ValueError: the URL names no known store, or is malformed.
@@ -154,8 +133,6 @@ class LockService:
         if fallback is not None:
             other = cls(open_store(fallback), policy=policy, outage="fail")
         return cls(open_store(url), policy=policy, outage=outage, fallback=other)
-
-    # --- acquire ----------------------------------------------------------------------------
 
     def acquire(
         self,
@@ -175,9 +152,8 @@ class LockService:
             wait_timeout: longest wait in seconds; 0 tries once. Default by priority.
             lock_timeout: length of the lease in seconds. Default by priority.
             priority: `interactive` or `batch`.
-            max_waiting: the most callers of this process that wait for the lock, this one
-                included; 0: nobody waits. Default by priority, where it is no limit unless the
-                policy has one. Callers that try once do not count.
+            max_waiting: the most callers of this process that wait for the lock, as in
+                `global_lock`. Default by priority.
             request: the caller's task, for the messages of others that have to wait.
             holding: leases that the caller has already, so that a deadlock is detected.
 
@@ -191,30 +167,29 @@ class LockService:
             LockServiceUnavailable: the store did not answer and the policy is `fail`.
             TypeError, ValueError: an argument is invalid.
         """
-        lock_id, priority = check_lock_id(lock_id), Priority.of(priority)
+        lock_id, priority = leases.check_lock_id(lock_id), Priority.of(priority)
         defaults = self.policy.of(priority)
         most = defaults.max_waiting if max_waiting is None else max_waiting
-        attempt = self.attempt(
-            lock_id, defaults, wait_timeout, lock_timeout, priority, most, request
-        )
+        limits = wait_timeout, lock_timeout
+        attempt = self.attempt(lock_id, defaults, *limits, priority, most, request)
         return run(self.acquired, attempt, holding)
 
     def attempt(
         self,
         lock_id: str,
         defaults: PriorityPolicy,
-        wait_timeout: float | None,
-        lock_timeout: float | None,
+        wait: float | None,
+        ttl: float | None,
         priority: Priority,
-        max_waiting: int | None,
+        most: int | None,
         request: str,
     ) -> Attempt:
         """Return the facts of a call of `acquire`; nothing is sent yet."""
-        wait = defaults.wait_timeout if wait_timeout is None else check_wait_timeout(wait_timeout)
-        ttl = defaults.lock_timeout if lock_timeout is None else check_lock_timeout(lock_timeout)
-        most = None if max_waiting is None else check_max_waiting(max_waiting)
-        claim = new_claim(lock_id, priority, self.clock.wall(), ttl, request)
+        wait = defaults.wait_timeout if wait is None else leases.check_wait_timeout(wait)
+        ttl = defaults.lock_timeout if ttl is None else leases.check_lock_timeout(ttl)
+        most = None if most is None else leases.check_max_waiting(most)
         clock = self.clock
+        claim = leases.new_claim(lock_id, priority, clock.wall(), ttl, request)
         return Attempt(claim, wait, clock, self.listeners, self.admission, most, clock.now())
 
     async def acquired(self, attempt: Attempt, holding: Iterable[Lease] = ()) -> Lease:
@@ -322,8 +297,6 @@ class LockService:
             await fallback.undo(there)
             raise
 
-    # --- release ----------------------------------------------------------------------------
-
     def release(self, lease: Lease, *, held_seconds: float | None = None) -> None:
         """Release a lease as `released` does; block until then."""
         run(self.released, lease, held_seconds)
@@ -339,11 +312,11 @@ class LockService:
         self._hold_times.latest[lease.priority].append(held_seconds)
         give_back = self.client.give_back if lease.fallback is None else self.give_back
         ended = await give_back(lease)
-        if ended is RELEASED_TO_QUEUE:
+        if ended is leases.RELEASED_TO_QUEUE:
             self.local_waiters.expect_queue(lease.lock_id)
         match ended:
             case Lost() as lost if not lease.degraded:
-                how = describe_loss(lost, lease)
+                how = leases.describe_loss(lost, lease)
                 self.listeners.emit(LeaseLost(lease.lock_id, held_seconds, how))
             case Unavailable():
                 self.listeners.emit(Released(lease.lock_id, held_seconds, "left (not confirmed)"))
@@ -352,7 +325,7 @@ class LockService:
                 outcome = "released (degraded)" if lease.degraded else "released"
                 self.listeners.emit(Released(lease.lock_id, held_seconds, outcome))
 
-    async def give_back(self, lease: Lease) -> StoreReleased | Lost | Unavailable:
+    async def give_back(self, lease: Lease) -> leases.Released | Lost | Unavailable:
         """Release a lease without an event, now or when the store answers again."""
         if lease.fallback is not None and self.fallback is not None:
             await self.fallback.give_back(lease.fallback)
@@ -365,21 +338,19 @@ class LockService:
         if lease.unsettled or not lease.degraded:
             self.client.release_later(lease)
 
-    # --- extend and confirm -----------------------------------------------------------------
-
     async def extend(self, lease: Lease, seconds: float) -> Granted | Lost | Unavailable:
         """Return a new lease that ends `seconds` from now, if this one is still ours.
 
         A degraded one goes on without the store, as it was taken.
         """
-        seconds = check_lock_timeout(seconds)
+        seconds = leases.check_lock_timeout(seconds)
         if self.clock.now() >= lease.deadline:
             return Lost("ran out")  # no need to ask the store
         if lease.degraded:
             return await self._extend_degraded(lease, seconds)
         return await self._ask(self.protocol.extend, lease, seconds)
 
-    async def fence(self, lease: Lease) -> Fenced | Lost | Unavailable:
+    async def fence(self, lease: Lease) -> leases.Fenced | Lost | Unavailable:
         """Return the lease's fencing number; see `HeldLock.fence`."""
         if self.clock.now() >= lease.deadline:
             return Lost("ran out")
@@ -402,7 +373,7 @@ class LockService:
                         return unavailable
         return Granted(lease._replace(deadline=deadline, ttl_seconds=seconds))
 
-    async def confirm(self, lease: Lease) -> Granted | Held | Unavailable | None:
+    async def confirm(self, lease: Lease) -> Granted | leases.Held | Unavailable | None:
         """Ask for a lock that was taken while the store did not answer; None: ask again soon."""
         return await self._ask(self.protocol.confirm, lease)
 
@@ -422,7 +393,7 @@ class LockService:
         Raises:
             LockServiceUnavailable: the store did not answer.
         """
-        lock_id = check_lock_id(lock_id)
+        lock_id = leases.check_lock_id(lock_id)
         try:
             return run(self.client.call, lock_id, self.protocol.look, lock_id)
         except StoreUnavailable as trouble:
@@ -447,10 +418,9 @@ class LockService:
     ) -> Holder | None:
         """End the present lease of a lock. For an operator, when a holder hangs.
 
-        The holder finds out at its next heartbeat, extension or release. Until
-        then it goes on; its writes on outdated reads are refused at the commit.
-        The first waiter gets the lock. While the store does not answer, a lease in
-        the fallback store is ended.
+        The holder finds out at its next heartbeat, extension or release. Until then it goes on; its
+        writes on outdated reads are refused at the commit. The first waiter gets the lock. While
+        the store does not answer, a lease in the fallback store is ended.
 
         Args:
             lock_id: the lock.
@@ -464,8 +434,8 @@ class LockService:
         Raises:
             LockServiceUnavailable: the store did not answer, and no holder is known.
         """
-        lock_id = check_lock_id(lock_id)
-        by = printable(by or process_label())
+        lock_id = leases.check_lock_id(lock_id)
+        by = leases.printable(by or leases.process_label())
         service, record = self._look_anywhere(lock_id)
         if record is None or record.free:
             return None

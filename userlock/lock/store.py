@@ -1,10 +1,9 @@
 """The lease store: a register with one record per lock, changed by compare and swap.
 
-A store knows nothing of leases, waiters or priorities. It keeps one record (a
-few hundred bytes) under a lock id for a time to live, and changes it in five
-ways, each of them atomic. `userlock.lock.record` gives the record's format,
-`userlock.lock.protocol` the meaning of the changes. So the protocol is
-written, and tested, once for all stores.
+A store knows nothing of leases, waiters or priorities. It keeps one record (a few hundred bytes)
+under a lock id for a time to live, and changes it in five ways, each of them atomic.
+`userlock.lock.record` gives the record's format, `userlock.lock.protocol` the meaning of the
+changes. So the protocol is written, and tested, once for all stores.
 
     create   if there is none                     memcached  ms … ME
     read     with its version                                mg … v c t
@@ -42,8 +41,7 @@ _MOST_REASON = 500
 class StoreUnavailable(Exception):
     """The store did not say whether it did what it was asked to do.
 
-    Raised by stores, with the client's error as `__cause__`; it never leaves
-    the lock service.
+    Raised by stores, with the client's error as `__cause__`; it never leaves the lock service.
 
     Attributes:
         reason: which server, and what was wrong: printable and short.
@@ -193,29 +191,25 @@ def _at_once(verb: Callable[_P, _R]) -> Callable[_P, Coroutine[Any, Any, _R]]:
 class LeaseStore(abc.ABC):
     """A register for one record per lock. Thread-safe; survives fork.
 
-    Lock ids are strings of 1 to 1,500 characters of any Unicode (lone
-    surrogates too), and different ones never meet. Records and lines are
-    bytes of printable text, records with `\\n` between their lines, and may
-    come to 100,000 bytes. One of more than `MAX_RECORD_BYTES` is not ours: it
-    may be read as any other bytes that no record has.
+    Lock ids are strings of 1 to 1,500 characters of any Unicode (lone surrogates too), and
+    different ones never meet. Records and lines are bytes of printable text, records with `\\n`
+    between their lines, and may come to 100,000 bytes. One of more than `MAX_RECORD_BYTES` is not
+    ours: it may be read as any other bytes that no record has.
 
-    Time to live: a record is not gone, and does not count as lapsed, before
-    `ttl_seconds` have passed since `create` or `swap` was called, whatever
-    the store's clock is worth; it is gone soon after `ttl_seconds` plus
-    `GRACE_SECONDS`. A store that cannot tell how long a record has still to
-    live never says lapsed, and lets it go soon after `ttl_seconds`.
+    Time to live: a record is not gone, and does not count as lapsed, before `ttl_seconds` have
+    passed since `create` or `swap` was called, whatever the store's clock is worth; it is gone soon
+    after `ttl_seconds` plus `GRACE_SECONDS`. A store that cannot tell how long a record has still
+    to live never says lapsed, and lets it go soon after `ttl_seconds`.
 
-    Every verb raises `StoreUnavailable`, and nothing else, for trouble with
-    the server; `RecordRefused` if the trouble is with this record alone. A
-    verb that changes a record is sent once; the caller reads the outcome
-    back. `read` may be sent again; so may `append`, but only to the record
-    that it was sent to first (the line may then be there twice). No verb may
-    take much longer than the store's own time-outs.
+    Every verb raises `StoreUnavailable`, and nothing else, for trouble with the server;
+    `RecordRefused` if the trouble is with this record alone. A verb that changes a record is sent
+    once; the caller reads the outcome back. `read` may be sent again; so may `append`, but only to
+    the record that it was sent to first (the line may then be there twice). No verb may take much
+    longer than the store's own time-outs.
 
-    The verbs block a thread. Each has a form for tasks (`acreate` for `create`, and
-    so on), which the lock service calls; by default that calls the blocking form,
-    for stores that answer at once. `userlock.stores.verbs` has the base class of
-    stores that wait for a server.
+    The verbs block a thread. Each has a form for tasks (`acreate` for `create`, and so on), which
+    the lock service calls; by default that calls the blocking form, for stores that answer at once.
+    `userlock.stores.verbs` has the base class of stores that wait for a server.
     """
 
     #: Only threads that serve a request can use the store: heartbeats are refused then.
@@ -261,10 +255,9 @@ class LeaseStore(abc.ABC):
     def append(self, lock_id: str, line: bytes) -> Stored | None:
         """Add `line` at the end of the record, if there is one; its time to live stays.
 
-        The record as it is afterwards; None when there is none. `line` begins
-        with the newline that parts it from the text before. It is left out,
-        which the answer shows, where the store has no room for a longer
-        record, or the stored value is not a record.
+        The record as it is afterwards; None when there is none. `line` begins with the newline that
+        parts it from the text before. It is left out, which the answer shows, where the store has
+        no room for a longer record, or the stored value is not a record.
         """
 
     @abc.abstractmethod

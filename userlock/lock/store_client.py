@@ -1,16 +1,10 @@
 """Breaker-guarded calls of the store, and the releases that it still has to get.
 
-A release that the store did not answer is sent again later:
-
-    this process              memcached
-    ms key (a record) ──────▶ (stopped: the command waits in its socket)
-    times out, goes on
-    without the lock          (continued: the record is there, and nobody holds the lock)
-    it answers: release the lock, if it is still ours
-
-A lease that is not found yet is looked for again, once a second, for as long
-as a command may take to arrive. A request to a server that answers sends some
-of its pending releases; the renewal thread does if there are no requests.
+A command that waits in the socket of a stopped server is carried out when the server goes on, and
+may grant a lock to nobody. So a release that was not answered is sent again later. A lease that is
+not found yet is looked for again, once a second, for as long as a command may take to arrive. A
+request to a server that answers sends some of its pending releases; the renewal thread does if
+there are no requests.
 """
 
 from __future__ import annotations
@@ -46,10 +40,6 @@ _MOST_PER_REQUEST = 4
 _MOST_PER_RUN = 100
 
 
-#: Releases a lease; raises `StoreUnavailable`.
-Release = Callable[[Lease], Coroutine[Any, Any, Released | Lost]]
-
-
 @dataclasses.dataclass(slots=True, eq=False)
 class _Pending:
     """A lease to release, the time until it may arrive, and the time of the next attempt."""
@@ -67,16 +57,6 @@ class Server(CircuitBreaker):
         super().__init__(clock)
         self.pending: dict[_Pending, None] = {}
 
-    def add(self, lease: Lease) -> None:
-        """Add a release."""
-        self.pending[_Pending(lease, self._clock.now() + _ARRIVAL_SECONDS)] = None
-        for oldest in list(self.pending)[:-_MOST]:
-            self.pending.pop(oldest, None)
-
-    def due(self, now: float) -> list[_Pending]:
-        """Return the releases to send now."""
-        return [each for each in list(self.pending) if each.next_try <= now]
-
 
 class StoreClient:
     """The guarded access of a lock service to its store. Thread-safe.
@@ -88,7 +68,7 @@ class StoreClient:
     def __init__(
         self,
         store: LeaseStore,
-        release: Release,
+        release: Callable[[Lease], Coroutine[Any, Any, Released | Lost]],
         clock: Clock,
         renewals: RenewalThread | None = None,
     ) -> None:
@@ -172,9 +152,9 @@ class StoreClient:
         Raises:
             StoreUnavailable: the server did not answer. The rest stays pending.
         """
-        now = self._clock.now()
-        asked = 0
-        for pending in server.due(now)[:most]:
+        now, asked = self._clock.now(), 0
+        due = [each for each in list(server.pending) if each.next_try <= now]
+        for pending in due[:most]:
             lease = pending.lease
             may_arrive = lease.unsettled and now < pending.until
             if now >= lease.deadline and not may_arrive:
@@ -217,12 +197,15 @@ class StoreClient:
 
     def release_later(self, lease: Lease) -> None:
         """Release this lease when its server answers again."""
-        self.server_of(lease.lock_id).add(lease)
+        pending = self.server_of(lease.lock_id).pending
+        pending[_Pending(lease, self._clock.now() + _ARRIVAL_SECONDS)] = None
+        for oldest in list(pending)[:-_MOST]:
+            pending.pop(oldest, None)
         if self._renewals is not None and self not in self._renewals:
             self._renewals.schedule(self, self._clock.now() + _RETRY_SECONDS)
 
     def run(self, now: float) -> float | None:
-        """Send pending releases; see `renewal.Task`. In an outage this is the probe."""
+        """Send pending releases; see `renewal`. In an outage this is the probe."""
         more = False
         for server in self._servers():
             asked_at = self._clock.now()

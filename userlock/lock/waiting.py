@@ -150,12 +150,7 @@ class Waiting:
     local: LocalWaiters
 
     async def lease_for(self, attempt: Attempt, holding: Iterable[Lease]) -> Lease:
-        """Wait for a lock that somebody has, as `LockService.acquire` says.
-
-        Raises:
-            EventLoopBlocked: the wait would block an event loop.
-            StoreUnavailable: the store stopped answering.
-        """
+        """Wait for a lock that somebody has, as `LockService.acquire` says."""
         lock_id, admission = attempt.claim.lock_id, attempt.admission
         if attempt.wait_seconds <= 0 or blocks_event_loop():
             # It tries once. The lock may be free, with its record still there.
@@ -277,8 +272,6 @@ class _Wait:
             await self._ask_among_others(self._protocol.reserve, claim, record, leaving=leaving)
         )
 
-    # --- requests ---------------------------------------------------------------------------
-
     async def _ask(self, verb: _Verb[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
         attempt = self._attempt
         before, attempt.unsettled = attempt.unsettled, True
@@ -315,8 +308,6 @@ class _Wait:
 
     async def _append(self, lock_id: str, entry: bytes) -> object:
         return await self._parts.client.call(lock_id, self._protocol.append, lock_id, entry)
-
-    # --- waiting ----------------------------------------------------------------------------
 
     async def _try_once(self) -> Lease | None:
         """Claim a free lock whose record is still there, if nobody else is queued."""

@@ -15,7 +15,6 @@ from userlock.cli import main
 from userlock.clock import Clock
 from userlock.events import Listeners
 from userlock.lock import lease as lease_module
-from userlock.lock import service as service_module
 from userlock.lock.lease import Claim, Holder, Lease, process_label
 from userlock.lock.record import joining
 from userlock.lock.service import LockService
@@ -24,6 +23,8 @@ from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
 STORE = "memory://"
+
+_new_claim = lease_module.new_claim
 
 
 class Text(io.StringIO):
@@ -103,11 +104,11 @@ class Terminal:
         label = process or process_label()
 
         def new_claim(*facts: Any) -> Claim:
-            return dataclasses.replace(lease_module.new_claim(*facts), process=label)
+            return dataclasses.replace(_new_claim(*facts), process=label)
 
         with (
-            mock.patch.object(service_module, "new_claim", new_claim),
-            mock.patch.object(service_module, "process_label", return_value=label),
+            mock.patch.object(lease_module, "new_claim", new_claim),
+            mock.patch.object(lease_module, "process_label", return_value=label),
         ):
             return self.service.acquire(lock_id, wait_timeout=0, request=request)
 
