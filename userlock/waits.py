@@ -70,9 +70,7 @@ def locked(
     with mutex: return function(*args, **kwargs)  # fmt: skip  # noqa: E701
 
 
-def with_mutex(
-    method: Callable[Concatenate[Any, _P], _R],
-) -> Callable[Concatenate[Any, _P], _R]:
+def with_mutex(method: Callable[Concatenate[Any, _P], _R]) -> Callable[Concatenate[Any, _P], _R]:
     """Return a method that is called with the `_mutex` of its object; see `locked`."""
 
     @functools.wraps(method)
@@ -210,6 +208,11 @@ class Bell:
             server meanwhile.
         disturb: called when the bell rings, for a thread that sleeps elsewhere.
     """
+
+    __slots__ = (
+        *("_future", "_latch", "_stirred"),
+        *("disturb", "listen", "loop", "news", "rung", "woken"),
+    )
 
     def __init__(self) -> None:
         self.loop = task_loop()

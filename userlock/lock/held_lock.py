@@ -317,15 +317,6 @@ class HeldLock:
             return self._entered or not self._postponed
         return self._others > 0 and not self._blocks
 
-    @property
-    def _heartbeat(self) -> bool:
-        return self._renewal is not None and self._renewal.heartbeat
-
-    @property
-    def _lock_timeout(self) -> float:
-        """Return the length that the lease was asked for with, in seconds."""
-        return self._lease.ttl_seconds if self._renewal is None else self._renewal.ttl_seconds
-
     def _begin_renewal(self, *, heartbeat: bool) -> None:
         """Have the renewal thread renew the lease, or (without `heartbeat`) only confirm it."""
         if self._renewal is None:

@@ -144,9 +144,7 @@ class LocalWaiters:
     def tell(self, claim: Claim, reading: Reading) -> None:
         """Share a waiter's reading; wake the waiter whose turn it is."""
         crowd = self.crowds.get(claim.lock_id)
-        if crowd is None:
-            return
-        if crowd.reading is not None and crowd.reading.asked_at > reading.asked_at:
+        if crowd is None or (crowd.reading and crowd.reading.asked_at > reading.asked_at):
             return
         crowd.reading = reading
         record = reading.record

@@ -78,8 +78,7 @@ class LockPolicy:
 
     interactive: PriorityPolicy = PriorityPolicy()
     batch: PriorityPolicy = PriorityPolicy(
-        wait_timeout=60.0,
-        polling=Polling(least_seconds=0.001, most_seconds=0.1),
+        wait_timeout=60.0, polling=Polling(least_seconds=0.001, most_seconds=0.1)
     )
     heartbeat_lock_timeout: float = 10.0
 

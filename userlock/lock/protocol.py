@@ -125,7 +125,8 @@ class LeaseProtocol:
         `passing`: whether to pass the waiters ahead, which have not taken their turn.
         """
         asked_at = self._clock.now()
-        successor = record.succeeded_by(self._from_now(claim), claim.token, passing=passing)
+        granted = claim.record_since(self._clock.wall())  # waiters poll by the time of the grant
+        successor = record.succeeded_by(granted, claim.token, passing=passing)
         interactive = claim.priority is Priority.INTERACTIVE
         swap = self.store.atake_over if interactive else self.store.aswap
         try:
@@ -145,7 +146,7 @@ class LeaseProtocol:
     async def begin(self, claim: Claim, seen: Record | None) -> Lease | None:
         """Take a lock whose record is gone, and restore its queue as it was last `seen`."""
         asked_at = self._clock.now()
-        record = self._from_now(claim)
+        record = claim.record_since(self._clock.wall())
         if seen is not None:
             record = seen.succeeded_by(record, claim.token)
         try:
@@ -161,10 +162,6 @@ class LeaseProtocol:
         if version is None:
             return None
         return claim.lease(asked_at, record, version, contended=seen is not None)
-
-    def _from_now(self, claim: Claim) -> bytes:
-        """Return the claim's record with the time of the grant, which waiters poll by."""
-        return claim.record_since(self._clock.wall())
 
     # --- waiting ----------------------------------------------------------------------------
 
@@ -401,24 +398,19 @@ class LeaseProtocol:
                 found = await self.look(lease.lock_id)
                 if found is None:
                     continue  # released at this very moment
-                successor = self._confirmed(lease, found)
-                if successor is None:
+                if found.holder.token == lease.token and not found.free:
+                    record = found.compacted()
+                elif found.is_turn_of(lease.token):
+                    record = found.succeeded_by(record, lease.token, passing=True)
+                else:
                     return await self._refused(lease, found)
-                record, contended = successor, not found.empty
+                contended = not found.empty
                 version = await self.store.aswap(
                     lease.lock_id, found.stored.version, record, lease.ttl_seconds
                 )
                 if version is None:
                     continue
             return _granted(lease, asked_at, record, version, contended=contended)
-        return None
-
-    def _confirmed(self, lease: Lease, found: Record) -> bytes | None:
-        """Return the record that confirms the lease; None if the lock is not ours to take."""
-        if found.holder.token == lease.token and not found.free:
-            return found.compacted()
-        if found.is_turn_of(lease.token):
-            return found.succeeded_by(lease.record, lease.token, passing=True)
         return None
 
     async def _refused(self, lease: Lease, found: Record) -> Held | None:

@@ -243,8 +243,9 @@ class LockScope:
             max_waiting = self.max_waiting if defaults.max_waiting is None else defaults.max_waiting
         # A caller that does not wait completes no deadlock cycle.
         nested = wait_timeout != 0 and (self.held or self._outer is not None)
-        limits = wait_timeout, lock_timeout, priority, max_waiting
-        attempt = service.attempt(lock_id, defaults, *limits, self.request)
+        attempt = service.attempt(
+            lock_id, defaults, wait_timeout, lock_timeout, priority, max_waiting, self.request
+        )
         if end is not None:
             end.attempt = attempt
         try:
@@ -567,9 +568,11 @@ class LockScope:
         yield from (each for each in later if each._owner == tenure._owner)
 
     async def _take_back(self, tenure: HeldLock, wait_timeout: float | None) -> HeldLock:
-        priority, heartbeat = Priority(tenure._lease.priority), tenure._heartbeat
+        lease, renewal = tenure._lease, tenure._renewal
+        seconds = (renewal or lease).ttl_seconds  # with which it was asked for
+        heartbeat = renewal is not None and renewal.heartbeat
         most = sys.maxsize  # it had the lock, and must get it back
-        options = wait_timeout, tenure._lock_timeout, priority, heartbeat, most
+        options = wait_timeout, seconds, Priority(lease.priority), heartbeat, most
         return await self._acquired(tenure.lock_id, *options, former=tenure)
 
 

@@ -207,6 +207,12 @@ class Waiting:
 
 
 class _Wait:
+    __slots__ = (
+        *("_age", "_aged", "_attempt", "_began", "_bell", "_claim", "_clock", "_deadlocks"),
+        *("_parts", "_policy", "_polled_at", "_polled_before", "_prevented", "_protocol"),
+        *("_seen", "_seen_at", "_since", "_wake_ups"),
+    )
+
     def __init__(
         self, parts: Waiting, attempt: Attempt, holding: Iterable[Lease], bell: Bell | None = None
     ) -> None:
