@@ -82,7 +82,7 @@ byte i, n, w, gone, who;
     (URGENT(rec.queue[n]) == URGENT(c) && n < POSITION(c)))
 #define IF_AHEAD(n, c) \
     (rec.queue[n] != NOBODY && rec.queue[n] != (c) && BEFORE(n, c) -> BIT(rec.queue[n]) : 0)
-/* The waiters that are served before `c` (`Record._ahead_of`), in bits: all, if it is not queued. */
+/* The waiters that are served before `c` (`Record.tokens_ahead_of`), in bits: all, if it is not queued. */
 #define AHEAD_OF(c) (IF_AHEAD(0, c) | IF_AHEAD(1, c) | IF_AHEAD(2, c) | IF_AHEAD(3, c))
 /* All waiters; no client has the number 20. */
 #define ALL_WAITERS AHEAD_OF(20)
