@@ -148,10 +148,14 @@ async def _until_done(
     begin: Callable[[asyncio.Future[bool]], object],
     end: Callable[[], object],
     seconds: float,
+    *,
+    through: bool = False,
 ) -> bool:
     """Wait for a future that somebody else sets; return whether that was done in time.
 
     (A loop that is late sees the event first, and then that the time is over.)
+
+    `through`: a cancellation is raised once that was done, or the time is over.
     """
     future: asyncio.Future[bool] = loop.create_future()
     timer = loop.call_later(seconds, _set, future, False)
@@ -159,7 +163,12 @@ async def _until_done(
         begin(future)
         section = _finishing.get()()
         if section is None:
-            return await future
+            try:
+                return await future
+            except asyncio.CancelledError:
+                if through:  # for another future: this one is cancelled as well
+                    await finish(_until_done, loop, begin, end, timer.when() - loop.time())
+                raise
         while True:
             try:
                 # Shielded: anyio cancels in each iteration of the loop, before the event is seen.
@@ -182,13 +191,17 @@ def _set(future: asyncio.Future[bool], done: bool = True) -> None:
 async def ready(
     loop: asyncio.AbstractEventLoop, number: int, seconds: float, *, to_write: bool = False
 ) -> None:
-    """Wait in a task until a socket can be read, or written; else raise `TimeoutError`."""
+    """Wait in a task until a socket can be read, or written; else raise `TimeoutError`.
+
+    A task that is cancelled waits for its reply all the same. What it does to leave nothing behind
+    would otherwise overtake its command, at a server that is busy.
+    """
     add, remove = loop.add_reader, loop.remove_reader
     if to_write:
         add, remove = loop.add_writer, loop.remove_writer
     end = functools.partial(remove, number)
     if seconds <= 0 or not await _until_done(
-        loop, lambda future: add(number, _set, future), end, seconds
+        loop, lambda future: add(number, _set, future), end, seconds, through=not to_write
     ):
         raise TimeoutError("timed out")
 

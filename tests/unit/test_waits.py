@@ -66,6 +66,33 @@ def test_a_section_goes_on_although_each_iteration_of_the_loop_cancels_it() -> N
         assert asyncio.run(main()) < 1000
 
 
+@pytest.mark.parametrize("to_write", [False, True], ids=["a reply", "room, the control"])
+def test_a_cancelled_task_waits_for_its_reply(to_write: bool) -> None:
+    """So that nothing it does afterwards overtakes its command."""
+    reader, writer = socket.socketpair()
+    reader.setblocking(False)
+    while to_write:
+        try:
+            reader.send(b"x" * 65_536)
+        except BlockingIOError:
+            break
+
+    async def main() -> bool:
+        loop = asyncio.get_running_loop()
+        task = asyncio.create_task(ready(loop, reader.fileno(), 30, to_write=to_write))
+        for _ in range(5):
+            await asyncio.sleep(0)
+            task.cancel()
+        waits = not task.done()
+        writer.send(b"x")
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return waits
+
+    with reader, writer:
+        assert asyncio.run(main()) is not to_write
+
+
 def test_a_section_inside_another_hands_the_cancellation_on() -> None:
     seen: list[str] = []
 

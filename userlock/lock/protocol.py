@@ -76,7 +76,7 @@ class LeaseProtocol:
     async def take(self, claim: Claim) -> Lease | None:
         """Return the lease if the lock has no record; one round trip. None if there is one."""
         asked_at = self._clock.now()
-        record, ttl = claim.record, claim.ttl_seconds
+        record, ttl = claim.record_since(claim.since), claim.ttl_seconds
         try:
             version = await self.store.acreate(claim.lock_id, record, ttl)
         except StoreUnavailable as trouble:

@@ -148,6 +148,12 @@ class Record:
         free: whether the lock is free for the first waiter to claim.
     """
 
+    #: Of most records none: the waiters that have aged, the last holder and how it ended, the wait
+    #: of the holder itself, the waiters that a reservation is for.
+    _aged: dict[bytes, None] | None = None
+    _predecessor = _blocked = b""
+    _reserved_for: frozenset[bytes] = frozenset()
+
     def __init__(self, stored: Stored) -> None:
         self.stored = stored
         text = stored.record
@@ -158,10 +164,6 @@ class Record:
             self._holder_line = log = b""
         self.holder = Holder.decode(self._holder_line)
         self._done: dict[bytes, bytes] = {}
-        self._aged: dict[bytes, None] = {}
-        self._blocked: dict[bytes, bytes] = {}
-        self._predecessor = b""
-        self._reserved_for: frozenset[bytes] = frozenset()
         #: The lines of the waiters, by token.
         self._lines: dict[bytes, _Line] = {}
         entries = log.split(b"\n")
@@ -199,12 +201,15 @@ class Record:
             self._done.setdefault(token, note)
             self._lines.pop(token, None)
         elif mark == b"^":
+            self._aged = self._aged or {}
             self._aged[token] = None
         elif mark == b"<":
             self._predecessor = b"%b %b" % (token, note)
+        elif token != self.holder.token.encode():
+            pass
         elif mark == b"!":
-            self._blocked[token] = note
-        elif mark == b"?" and token == self.holder.token.encode():
+            self._blocked = note
+        elif mark == b"?":
             self._reserved_for = frozenset(self._lines)
 
     # --- the holder -------------------------------------------------------------------------
@@ -231,11 +236,8 @@ class Record:
     @property
     def blocked_on(self) -> BlockedOn | None:
         """Return the lock that the holder itself waits for, as far as the record names it."""
-        other = self._blocked.get(self.holder.token.encode())
-        if other is None:
-            return None
         try:
-            lock_id, since, token, *_ = json.loads(other)
+            lock_id, since, token, *_ = json.loads(self._blocked)
             if not isinstance(token, str):
                 return None
             return BlockedOn(check_lock_id(lock_id), finite(since), token)
@@ -245,7 +247,7 @@ class Record:
     # --- the queue --------------------------------------------------------------------------
 
     def _ranks_as_batch(self, token: bytes) -> bool:
-        return self._lines[token][_PRIORITY] == b"b" and token not in self._aged
+        return self._lines[token][_PRIORITY] == b"b" and token not in (self._aged or ())
 
     def position_of(self, token: str) -> int | None:
         """Return the number of waiters before `token`; None if it is not queued."""
@@ -317,7 +319,7 @@ class Record:
             priority.value,
             float(line[_SINCE]),
             *_details(line[_DETAILS]),
-            token in self._aged,
+            token in (self._aged or ()),
         )
 
     # --- the next record --------------------------------------------------------------------
@@ -365,8 +367,8 @@ class Record:
         begin = self._holder_line
         if self._predecessor:
             begin += b"\n< " + self._predecessor
-        if own in self._blocked:
-            begin += b"\n! " + own + b" " + self._blocked[own]
+        if self._blocked:
+            begin += b"\n! " + own + b" " + self._blocked
         return self._record(begin, self._queue)
 
     def _record(self, begin: bytes, tokens: Iterable[bytes]) -> bytes:
@@ -374,7 +376,7 @@ class Record:
 
     def _copy_of(self, token: bytes) -> bytes:
         copy = b"\n+" + self._lines[token][_COPY]
-        return copy + b"\n^ " + token if token in self._aged else copy
+        return copy + b"\n^ " + token if token in (self._aged or ()) else copy
 
 
 def _operator(note: bytes) -> str:

@@ -157,10 +157,6 @@ class WakeUps(abc.ABC):
         """Note that a waiter found its lock free by polling."""
         self._missed += 1
 
-    def of(self, bell: Bell) -> WakeUps:
-        """Return those of the server that wakes this waiter, in a store on several."""
-        return self
-
     @abc.abstractmethod
     async def begin(self, lock_id: str, token: str, bell: Bell) -> None:
         """Ring the bell when the waiter of a lock with this token is next."""

@@ -187,22 +187,22 @@ class Waiting:
                         bell.listen = wake_ups.wait
                     lease = await _Wait(self, attempt, holding, bell).run()
             finally:
-                self._leave(attempt, claim, bell)
+                self._leave(attempt, claim)
                 left = True
         finally:
             if not left:  # it was interrupted there
-                self._leave(attempt, claim, bell)
+                self._leave(attempt, claim)
         if lease is None:
             raise attempt.timed_out()
         return lease
 
-    def _leave(self, attempt: Attempt, claim: Claim, bell: Bell) -> None:
+    def _leave(self, attempt: Attempt, claim: Claim) -> None:
         wake_ups = self.client.wake_ups
         if wake_ups is not None:
             wake_ups.end(claim.token)
         first = self.local.leave(claim)
         attempt.admission.leave(claim.lock_id, attempt)
-        if first is not None and not (wake_ups is not None and wake_ups.of(bell).come):
+        if first is not None and not (wake_ups is not None and wake_ups.come):
             first.ring()
 
 
@@ -404,7 +404,7 @@ class _Wait:
             if self._wake_ups is None or woken or record is None or not record.released:
                 return record
             if record.next_token() == self._claim.token:
-                self._wake_ups.of(self._bell).missed()
+                self._wake_ups.missed()
             return record
         self._about_to_decide_on(reading.asked_at)
         self._age = self._clock.now() - reading.asked_at
@@ -490,7 +490,7 @@ class _Wait:
         typical = self._parts.hold_times.typical(record.holder.priority)
         held = self._held(turn, record, typical, now)
         assert self._bell is not None
-        woken = self._wake_ups is not None and self._wake_ups.of(self._bell).come
+        woken = self._wake_ups is not None and self._wake_ups.come
         if turn.position and not woken:
             woken = local.is_woken(self._claim, record)
         seconds = delay(turn.position, typical, held, polling, woken=woken)
