@@ -194,7 +194,7 @@ class Write(PendingWrite):
             self._read_here = transaction is not None and stamp.transaction == transaction
             if self.fenced and not self._read_here:
                 self.base_version = self.read_version
-                if not self.base_version:
+                if not self.read_version:
                     self._check_without_version(stamp)
         if self.attempt is not None:
             self.attempt.tickets.append(self)
