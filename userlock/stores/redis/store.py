@@ -127,15 +127,19 @@ local function append() {_ADD + _GET} end
 local found = append()
 if not found or found[3] then return found end
 local record, left = found[1], found[2]
-local first, text = nil, record .. '\\n'
-local gone, aged = {{}}, {{}}
-for mark, token in text:gmatch('\\n([=%^]) (%S+)') do
-    if mark == '=' then gone[token] = true else aged[token] = true end
+local function marked(mark)
+    local tokens, at = {{}}, record:find(mark, 1, true)
+    while at do
+        tokens[record:match('^%S*', at + #mark)] = true
+        at = record:find(mark, at + 1, true)
+    end
+    return tokens
 end
-for rank, token in text:gmatch('\\n[+~]([ib]) (%S+)') do
+local first, gone, aged = nil, marked('\\n= '), marked('\\n^ ')
+for rank, token in record:gmatch('\\n[+~]([ib]) (%S+)') do
     if not gone[token] then
-        if rank == 'i' or aged[token] then first = token break end
         first = first or token
+        if rank == 'i' or aged[token] then first = token break end
     end
 end
 if first then
