@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 import userlock.lock.lease as leases
 from userlock.clock import Clock
@@ -45,6 +45,7 @@ from userlock.lock.record import CHANGE, Record, done, joining
 from userlock.lock.store import LeaseStore, RecordBusy, Stored, StoreUnavailable
 
 _Answer = TypeVar("_Answer")
+_Args = TypeVarTuple("_Args")
 
 #: How often a change is tried again while others change the record.
 MOST_SWAPS = 50
@@ -127,21 +128,9 @@ class LeaseProtocol:
         asked_at = self._clock.now()
         granted = claim.record_since(self._clock.wall())  # waiters poll by the time of the grant
         successor = record.succeeded_by(granted, claim.token, passing=passing)
-        interactive = claim.priority is Priority.INTERACTIVE
-        swap = self.store.atake_over if interactive else self.store.aswap
-        try:
-            version = await swap(claim.lock_id, record.stored.version, successor, claim.ttl_seconds)
-        except StoreUnavailable as trouble:
-            if not trouble.in_doubt:
-                raise
-            lease = await self._take_after(trouble, claim, None, asked_at)
-            if lease is None and trouble.slow:
-                trouble.serves_others = True
-                raise  # it may still be carried out
-            return lease
-        if version is None:
-            return None
-        return claim.lease(asked_at, successor, version, contended=True)
+        swap = self.store.atake_over if claim.priority is Priority.INTERACTIVE else self.store.aswap
+        change = claim.lock_id, record.stored.version, successor, claim.ttl_seconds
+        return await self._taken_by(claim, asked_at, successor, swap, *change)
 
     async def begin(self, claim: Claim, seen: Record | None) -> Lease | None:
         """Take a lock whose record is gone, and restore its queue as it was last `seen`."""
@@ -149,19 +138,34 @@ class LeaseProtocol:
         record = claim.record_since(self._clock.wall())
         if seen is not None:
             record = seen.succeeded_by(record, claim.token)
+        change = claim.lock_id, record, claim.ttl_seconds
+        return await self._taken_by(
+            claim, asked_at, record, self.store.acreate, *change, again=claim.record
+        )
+
+    async def _taken_by(
+        self,
+        claim: Claim,
+        asked_at: float,
+        record: bytes,
+        verb: Callable[[*_Args], Coroutine[Any, Any, object | None]],
+        *args: *_Args,
+        again: bytes | None = None,
+    ) -> Lease | None:
+        """Return the lease that a change of the store grants; None if it was prevented."""
         try:
-            version = await self.store.acreate(claim.lock_id, record, claim.ttl_seconds)
+            version = await verb(*args)
         except StoreUnavailable as trouble:
             if not trouble.in_doubt:
                 raise
-            lease = await self._take_after(trouble, claim, claim.record, asked_at)
+            lease = await self._take_after(trouble, claim, again, asked_at)
             if lease is None and trouble.slow:
                 trouble.serves_others = True
                 raise  # it may still be carried out
             return lease
         if version is None:
             return None
-        return claim.lease(asked_at, record, version, contended=seen is not None)
+        return claim.lease(asked_at, record, version, contended=b"\n" in record)
 
     # --- waiting ----------------------------------------------------------------------------
 

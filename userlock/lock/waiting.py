@@ -154,13 +154,11 @@ class Waiting:
         lock_id, admission = attempt.claim.lock_id, attempt.admission
         if attempt.wait_seconds <= 0 or blocks_event_loop():
             # It tries once. The lock may be free, with its record still there.
-            wait_seconds, attempt.wait_seconds = attempt.wait_seconds, 0
-            try:
-                lease = await _Wait(self, attempt, holding).run()
-            finally:
-                attempt.wait_seconds = wait_seconds  # for a try in the fallback store
+            lease = await _Wait(self, attempt, holding).run()
+            if lease is None and attempt.wait_seconds > 0:
+                raise EventLoopBlocked(lock_id=lock_id)
             if lease is None:
-                raise EventLoopBlocked(lock_id=lock_id) if wait_seconds else attempt.timed_out()
+                raise attempt.timed_out()
             return lease
         claim, wake_ups, bell, left = attempt.claim, self.client.wake_ups, Bell(), False
         try:
@@ -478,7 +476,7 @@ class _Wait:
     async def _pause(self, seconds: float) -> bool:
         """Sleep without a position in the queue; return whether there was time left."""
         left = self._attempt.left
-        if left <= 0:
+        if left <= 0 or self._bell is None:
             return False
         await pause(self._clock, min(seconds, left))
         return True
