@@ -170,7 +170,7 @@ def test_a_subscription_that_tells_nothing_is_replaced_every_ten_seconds(
 
     async def connect() -> Connection:
         made.append(clock.now())
-        return mock.Mock(call=mock.AsyncMock())
+        return mock.Mock(call=mock.AsyncMock(), fileno=lambda: 0)
 
     wake_ups = RedisWakeUps(connect, b"channel:", lambda _: None, clock.now)
     for _ in range(25):

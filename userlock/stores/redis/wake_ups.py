@@ -56,20 +56,22 @@ class _Line:
         for each in (self._interrupts, self._interrupt):
             weakref.finalize(self, each.close)
             each.setblocking(False)
+        self._wait_to_read = poll_of(connection.fileno(), self._interrupts)
 
     async def wait(self, bell: Bell, seconds: float) -> bool:
         """Wait for a message, for that long, or until the bell is stirred; return whether it came.
 
         (A task's bell ends the wait by itself.)
         """
-        number = self.connection.fileno()
-        if bell.loop is not None:
-            await bell.sleep_or_read(number, seconds)
+        if bell.loop is None:
+            self._wait_to_read(seconds * 1000)
         else:
-            poll_of(number, self._interrupts)(seconds * 1000)
-            with contextlib.suppress(BlockingIOError):
-                self._interrupts.recv(4096)
-        return bool(self.connection.stale(0))
+            await bell.sleep_or_read(self.connection.fileno(), seconds)
+        if self.connection.stale(0):
+            return True
+        with contextlib.suppress(BlockingIOError):
+            self._interrupts.recv(4096)
+        return False
 
     def end(self) -> None:
         """End the subscription. If somebody listens, the connection is closed by whoever that is.
