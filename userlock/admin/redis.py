@@ -75,7 +75,9 @@ def _scan(
     longest = len(space) + 1 + MOST_ID_BYTES
     while True:
         connection.begin()
-        match run(connection.call, "SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT):
+        match run(
+            connection.call, b"SCAN", cursor, b"MATCH", pattern, b"COUNT", b"%d" % _SCAN_COUNT
+        ):
             case [bytes(cursor), [*keys]] if all(isinstance(key, bytes) for key in keys):
                 found |= dict.fromkeys(key for key in keys if len(key) <= longest)
             case _:
@@ -93,7 +95,7 @@ def _shortest_first(connection: Connection, keys: list[bytes]) -> list[bytes]:
     for first in range(0, len(keys), _SCAN_COUNT):
         batch = keys[first : first + _SCAN_COUNT]
         connection.begin()
-        replies = run(connection.call_all, [("STRLEN", key) for key in batch])
+        replies = run(connection.call_all, [(b"STRLEN", key) for key in batch])
         found = zip(batch, replies, strict=True)  # a key of another type is no lock
         lengths |= {key: length for key, length in found if isinstance(length, int)}
     return sorted(lengths, key=lengths.__getitem__)
@@ -140,7 +142,7 @@ def _examine_one(store: RedisStore, server: Connections) -> list[Finding]:
 
 def _info(connection: Connection) -> dict[str, str]:
     connection.begin()
-    answer = run(connection.call, "INFO")
+    answer = run(connection.call, b"INFO")
     if not isinstance(answer, bytes):
         raise Refused("it answered INFO with something else than text")
     lines = answer.decode("utf-8", "replace").splitlines()
@@ -152,10 +154,10 @@ def _life(connection: Connection, key: bytes) -> float | None:
     stored_at = time.monotonic()
     try:
         connection.begin()
-        run(connection.call, "SET", key, "x", "PX", _ASKED_LIFE_MS)
+        run(connection.call, b"SET", key, b"x", b"PX", b"%d" % _ASKED_LIFE_MS)
         while time.monotonic() - stored_at < _MOST_LIFE:
             connection.begin()
-            if run(connection.call, "GET", key) is None:
+            if run(connection.call, b"GET", key) is None:
                 return time.monotonic() - stored_at
             time.sleep(_POLL_SECONDS)
     except ErrorReply:  # a replica; no rights; no memory: other findings say so

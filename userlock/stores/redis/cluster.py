@@ -216,7 +216,7 @@ async def _answered(connection: Connection, source: Node | None, exchange: Any, 
 
 
 async def _slots(connection: Connection) -> list[tuple[int, int, _Addresses]]:
-    reply = await connection.call("CLUSTER", "SLOTS")
+    reply = await connection.call(b"CLUSTER", b"SLOTS")
     if not isinstance(reply, list) or not reply:
         raise Refused("it answered CLUSTER SLOTS without slots")
     rows = []
@@ -293,7 +293,7 @@ async def _fence(connection: Connection, key: bytes, line: bytes) -> tuple[Store
 
 
 async def _epoch(connection: Connection) -> int:
-    reply = await connection.call("CLUSTER", "INFO")
+    reply = await connection.call(b"CLUSTER", b"INFO")
     found = re.search(rb"cluster_my_epoch:(\d{1,18})\b", reply if isinstance(reply, bytes) else b"")
     if found is None:
         raise Refused("it answered CLUSTER INFO without its epoch")

@@ -32,7 +32,7 @@ from userlock.waits import run
 TROUBLE = (redis.RedisError, OSError, Refused, ValueError, TypeError)
 #: The server's own answer that it does not carry a command out.
 ErrorReply = redis.ResponseError
-Command = Sequence[bytes | str | int]
+Command = Sequence[bytes]
 
 #: In the server's own answers to a command whose key holds something else, or too much.
 _OF_ONE_RECORD = ("WRONGTYPE", "string exceeds maximum allowed size")
@@ -67,14 +67,13 @@ class TooFewReplicas(redis.ResponseError):
 
 
 def packed(command: Command) -> bytes:
-    wire = [b"*%d\r\n" % len(command)]
-    for part in command:
-        if isinstance(part, int):
-            part = b"%d" % part
-        elif isinstance(part, str):
-            part = part.encode()
-        wire.append(b"$%d\r\n%b\r\n" % (len(part), part))
-    return b"".join(wire)
+    parts = [b"$%d\r\n%b\r\n" % (len(each), each) for each in command]
+    return b"*%d\r\n" % len(parts) + b"".join(parts)
+
+
+def integer(text: bytes) -> int:
+    """Return a whole number; `Refused` for anything else."""
+    return -number(text[1:]) if text[:1] == b"-" else number(text)
 
 
 class Connection(Stream):
@@ -91,9 +90,9 @@ class Connection(Stream):
         super().close()
         self._raw.disconnect()
 
-    async def call(self, *command: bytes | str | int, replicas: int = 0) -> Any:
+    async def call(self, *command: bytes, replicas: int = 0) -> Any:
         """Return the reply to one command, whose change so many replicas must have in time."""
-        wait = [("WAIT", replicas, int(self._timeout * 500))] if replicas else []
+        wait = [(b"WAIT", b"%d" % replicas, b"%d" % (self._timeout * 500))] if replicas else []
         reply, *counts = await self.call_all([command, *wait])
         if isinstance(reply, redis.RedisError):
             raise reply
@@ -104,7 +103,7 @@ class Connection(Stream):
     async def call_all(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in one packet; return the reply, or Redis's error, to each."""
         if self.asking is not None:
-            commands = [("ASKING",), *commands]
+            commands = [(b"ASKING",), *commands]
         await self.send(b"".join(map(packed, commands)))
         replies = []
         for _ in commands:
@@ -121,14 +120,14 @@ class Connection(Stream):
         line = await self.read_line()
         rest = line[1:]
         match line[:1]:
-            case b"+":
-                return rest
-            case b":":
-                return -number(rest[1:]) if rest[:1] == b"-" else number(rest)
             case b"$" | b"*" if rest == b"-1":
                 return None
             case b"$":
                 return await self.read_block(number(rest))
+            case b":":
+                return integer(rest)
+            case b"+":
+                return rest
             case b"*" if depth:
                 count = number(rest)
                 if count > MOST_BYTES // _LEAST_BYTES:

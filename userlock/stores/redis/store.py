@@ -41,7 +41,7 @@ from userlock.lock.lease import NONCE_LENGTH
 from userlock.lock.store import GRACE_SECONDS, MAX_RECORD_BYTES, Stored
 from userlock.stores.keys import check_prefix, hashed
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
-from userlock.stores.redis.connections import Command, Connection, Connections
+from userlock.stores.redis.connections import Command, Connection, Connections, integer
 from userlock.stores.redis.wake_ups import RedisWakeUps
 from userlock.stores.stream import number
 from userlock.stores.verbs import WaitingStore
@@ -64,14 +64,14 @@ class Script:
 
     def __init__(self, body: str) -> None:
         self.body = body.encode()
-        self.sha = hashlib.sha1(self.body, usedforsecurity=False).hexdigest()
+        self.sha = hashlib.sha1(self.body, usedforsecurity=False).hexdigest().encode()
 
     async def run(self, connection: Connection, key: bytes, *args: bytes, replicas: int = 0) -> Any:
         """Run it; return the reply. The script itself is sent only if the server lacks it."""
         try:
-            return await connection.call("EVALSHA", self.sha, 1, key, *args, replicas=replicas)
+            return await connection.call(b"EVALSHA", self.sha, b"1", key, *args, replicas=replicas)
         except redis.exceptions.NoScriptError:  # so it was not carried out
-            return await connection.call("EVAL", self.body, 1, key, *args, replicas=replicas)
+            return await connection.call(b"EVAL", self.body, b"1", key, *args, replicas=replicas)
 
 
 # KEYS[1]: the record, with its head. ARGV: a version, as its head and its length.
@@ -82,15 +82,15 @@ if size ~= tonumber(ARGV[2]) then return 0 end
 if size == 0 and redis.call('exists', KEYS[1]) == 0 then return 0 end
 if redis.call('getrange', KEYS[1], 0, #ARGV[1] - 1) ~= ARGV[1] then return 0 end
 """
-# Of a value that is longer than any record only the head and the length.
+# The time to live, and the value behind it. Of one that is longer than any record only the head and
+# the length.
 _GET = f"""
 local size = redis.call('strlen', KEYS[1])
 if size > {_MOST_BYTES} then
-    local head = redis.call('getrange', KEYS[1], 0, {_HEAD_LENGTH - 1})
-    return {{head, redis.call('pttl', KEYS[1]), size}}
+    return {{redis.call('getrange', KEYS[1], 0, {_HEAD_LENGTH - 1}), size}}
 end
 local found = redis.call('get', KEYS[1])
-return found and {{found, redis.call('pttl', KEYS[1])}}
+return found and redis.call('pttl', KEYS[1]) .. ' ' .. found
 """
 _READ = Script(_GET)
 _SWAP = Script(
@@ -125,26 +125,25 @@ _WAKE = Script(
     f"""
 local function append() {_ADD + _GET} end
 local found = append()
-if not found or found[3] then return found end
-local record, left = found[1], found[2]
+if type(found) ~= 'string' then return found end
 local function marked(mark)
-    local tokens, at = {{}}, record:find(mark, 1, true)
+    local tokens, at = {{}}, found:find(mark, 1, true)
     while at do
-        tokens[record:match('^%S*', at + #mark)] = true
-        at = record:find(mark, at + 1, true)
+        tokens[found:match('^%S*', at + #mark)] = true
+        at = found:find(mark, at + 1, true)
     end
     return tokens
 end
 local first, gone, aged = nil, marked('\\n= '), marked('\\n^ ')
-for rank, token in record:gmatch('\\n[+~]([ib]) (%S+)') do
+for rank, token in found:gmatch('\\n[+~]([ib]) (%S+)') do
     if not gone[token] then
         first = first or token
         if rank == 'i' or aged[token] then first = token break end
     end
 end
 if first then
-    local news = first
-    if #record <= {_MOST_NEWS} then news = first .. ' ' .. left .. ' ' .. record end
+    local news = first .. ' '
+    if #found <= {_MOST_NEWS} then news = news .. found end
     redis.pcall('publish', ARGV[2] .. first:sub(1, {NONCE_LENGTH}), news)
 end
 return found
@@ -290,7 +289,7 @@ class RedisStore(WaitingStore):
 async def _create(
     connection: Connection, key: bytes, replicas: int, value: bytes, lifetime: bytes
 ) -> bool:
-    reply = await connection.call("SET", key, value, "NX", "PX", lifetime, replicas=replicas)
+    reply = await connection.call(b"SET", key, value, b"NX", b"PX", lifetime, replicas=replicas)
     return _done(reply, b"OK", None)
 
 
@@ -311,7 +310,7 @@ def fenced(reply: Any) -> tuple[Stored, int] | None:
     match reply:
         case None:
             return None
-        case [[bytes(seconds), bytes(fraction)], list(record)]:
+        case [[bytes(seconds), bytes(fraction)], (bytes() | list()) as record]:
             found = stored(record)
             assert found is not None
             return found, number(seconds) * 10**6 + number(fraction)
@@ -323,7 +322,7 @@ def read_commands(keys: Sequence[bytes]) -> list[Command]:
     """Return the commands that read records, for one packet; `stored` takes their replies."""
     # With the first one comes the script, so that the others need only name it.
     return [
-        ("EVALSHA", _READ.sha, 1, key) if number else ("EVAL", _READ.body, 1, key)
+        (b"EVALSHA", _READ.sha, b"1", key) if number else (b"EVAL", _READ.body, b"1", key)
         for number, key in enumerate(keys)
     ]
 
@@ -346,23 +345,24 @@ def _done(reply: Any, yes: object = 1, no: object = 0) -> bool:
 
 
 def stored(reply: Any) -> Stored | None:
-    """Return a value and its time to live, as `_READ` replies with them, as a record."""
+    """Return the record in a reply of `_READ`."""
     match reply:
         case None:
             return None
-        case [bytes(value), int(left)]:
-            head = value[:_HEAD_LENGTH]
-        case [bytes(head), int(), int(length)]:
+        case bytes():
+            left, _, value = reply.partition(b" ")
+        case [bytes(head), int(length)]:
             return Stored(b"", (head, b"%d" % length), lapsed=False)
         case _:
             raise _odd(reply)
+    milliseconds, head = integer(left), value[:_HEAD_LENGTH]
     if len(head) < _HEAD_LENGTH or not (head.startswith(b"#") and head.endswith(b"\n")):
         # Another program wrote it. Only the whole of it tells its state.
         return Stored(value, (value, b"%d" % len(value)), lapsed=False)
     version, record = (head, b"%d" % len(value)), value[_HEAD_LENGTH:]
-    if left < 0:  # somebody took the time to live off it
+    if milliseconds < 0:  # somebody took the time to live off it
         return Stored(record, version, lapsed=False)
-    seconds = left / 1000 - GRACE_SECONDS
+    seconds = milliseconds / 1000 - GRACE_SECONDS
     return Stored(record, version, seconds <= 0, seconds)
 
 

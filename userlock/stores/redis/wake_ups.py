@@ -103,7 +103,7 @@ class RedisWakeUps(WakeUps):
     Args:
         connect: returns a new connection, which is in no pool; may raise as the pool does.
         channel: begins the names of channels.
-        stored: returns a record from its value and its time to live in milliseconds.
+        stored: returns a record from its time to live in milliseconds, and its value.
         now: the time.
     """
 
@@ -111,7 +111,7 @@ class RedisWakeUps(WakeUps):
         self,
         connect: Callable[[], Coroutine[Any, Any, Connection]],
         channel: bytes,
-        stored: Callable[[list[bytes | int]], Stored | None],
+        stored: Callable[[bytes], Stored | None],
         now: Callable[[], float] = SYSTEM_CLOCK.now,
     ) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class RedisWakeUps(WakeUps):
             connection = await self._connect()
             try:
                 connection.begin()
-                await connection.call("SUBSCRIBE", channel)
+                await connection.call(b"SUBSCRIBE", channel)
             except BaseException:
                 connection.close()
                 raise
@@ -216,8 +216,7 @@ class RedisWakeUps(WakeUps):
                 if named is bell:
                     bell.disturb = None  # it is awake
                 if named is not None:
-                    left, _, value = rest.partition(b" ")
-                    self.woken(named, self._stored([value, int(left)]) if left.isdigit() else None)
+                    self.woken(named, self._stored(rest) if rest else None)
         line.heard_at, line.asked_at = self._now(), None
 
     async def _check(self, line: _Line) -> None:
@@ -226,7 +225,7 @@ class RedisWakeUps(WakeUps):
         if line.asked_at is None and now - line.heard_at > _QUIET_SECONDS:
             line.asked_at = now
             line.connection.begin()
-            await line.connection.send(packed(("PING",)))
+            await line.connection.send(packed([b"PING"]))
         elif line.asked_at is not None and now - line.asked_at > _ANSWER_SECONDS:
             raise ConnectionError("the server is silent")
 
