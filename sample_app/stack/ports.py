@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 from collections.abc import Collection, Mapping
 
@@ -25,11 +26,14 @@ def is_free(port: int) -> bool:
 
 
 def any_free() -> int:
-    """Return a port that is free now. Another process may take it before it is used."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port that is free now. Another server may take it before it is used.
+
+    No outgoing connection takes it, also not while its server restarts: systems give those
+    other ports.
+    """
+    while not is_free(port := 10_000 + secrets.randbelow(20_000)):
+        pass
+    return port
 
 
 def from_environment(environ: Mapping[str, str], variable: str) -> int | None:
