@@ -62,12 +62,19 @@ class Attempt:
         self.earlier: list[Any] = []  # the puts of the attempt before it
         #: Functions to call after its commit, each with the scope that it belongs to.
         self.afterwards: list[tuple[Any, Callable[[], object]]] = []
+        #: Functions that release the locks which it keeps.
+        self.releases: list[Callable[[], object]] = []
         self.numbers = itertools.count()  # for entities whose order in the commit counts
 
     def end(self, answer: Any = None) -> Any:
-        """Note that it has been committed or rolled back."""
+        """Note that it has been committed or rolled back; release its locks."""
         self.over = True
+        self.release()
         return answer
+
+    def release(self) -> None:
+        while self.releases:
+            self.releases.pop(0)()
 
 
 def current_attempt() -> Attempt:

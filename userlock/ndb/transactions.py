@@ -13,6 +13,7 @@ is kept until the transaction is over:
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import logging
 from collections.abc import Callable, Iterator
@@ -77,12 +78,17 @@ class DatastoreParticipant:
                     "releasing lock %s after its transaction failed", quoted(tenure.lock_id)
                 )
 
-        current_context().call_on_transaction_complete(release_quietly)
+        current_attempt().releases.append(release_quietly)
 
 
 def finish_writes() -> None:
-    """Wait for the writes of this request that were begun under no lock: `pending.finish`."""
-    notes = known_notes()
+    """Wait for the writes of this request, under locks or not, and raise the first unseen error.
+
+    Called before an outcome of the request is told or stored: `pending.finish`.
+    """
+    scope, notes = current_scope(), known_notes()
+    if scope is not None:
+        scope.finish_writes()
     if notes is not None:
         finish(notes.books, "this request", under_locks=False)
 
@@ -118,7 +124,19 @@ def run_transaction(begin: Any, callback: Any, *args: Any, **kwargs: Any) -> Any
         current_context().call_on_transaction_complete(attempt.end)
         return callback()
 
-    return _with_its_error(begin(run, *args, **kwargs), latest)
+    transaction = _with_its_error(begin(run, *args, **kwargs), latest)
+    transaction.wait = functools.partial(_wait, transaction, latest)
+    return transaction
+
+
+def _wait(transaction: Any, attempts: list[Attempt]) -> None:
+    """Wait for a transaction. An interrupt leaves it as it is: nobody else would end its locks."""
+    try:
+        tasklets.Future.wait(transaction)
+    except BaseException:
+        for attempt in attempts:
+            attempt.release()
+        raise
 
 
 @tasklets.tasklet

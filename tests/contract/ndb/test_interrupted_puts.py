@@ -13,11 +13,13 @@ from unittest import mock
 import pytest
 from google.cloud import ndb
 from google.cloud.ndb import _eventloop, _remote
+from google.cloud.ndb.tasklets import Future
 
 import userlock
 import userlock_emulator
 from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
 from tests.contract.ndb.models import Learner
+from tests.waiting import wait_until
 from userlock.ndb import calls, pending, stub, transactions
 from userlock.stores import MemoryStore
 
@@ -213,3 +215,38 @@ def test_the_control_leaves_it_on_its_way(
     """The negative control: the write is forgotten."""
     monkeypatch.setattr(transactions, "finish", lambda *_, **__: None)
     assert leave(put_and_be_interrupted, error) == []
+
+
+@pytest.mark.parametrize("releases", [True, False], ids=["released", "control"])
+@pytest.mark.parametrize("error", [Late], indirect=True)
+def test_of_a_transaction_with_a_lock_of_its_own(
+    error: type[BaseException],
+    releases: bool,
+    datastore: userlock_emulator.Emulator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is released when the commit has landed, although nobody waits for that any more."""
+
+    def locked(change: Callable[[], Any]) -> Any:
+        with userlock.global_lock("ann"):
+            return change()
+
+    def wait(transaction: Any, attempts: Any) -> None:
+        kept.append(attempts)
+        (wait_and_release if releases else lambda it, _: Future.wait(it))(transaction, attempts)
+
+    kept: list[Any] = []
+    wait_and_release = transactions._wait
+    monkeypatch.setattr(transactions, "_wait", wait)
+    put = interrupted_in_the_wait(lambda change: ndb.transaction_async(lambda: locked(change)))
+    with datastore.faults.hold(kind="TestedLearner") as held:
+        with pytest.raises(error):
+            put(held)
+        assert userlock.holder("ann") is not None
+    if releases:
+        wait_until(lambda: userlock.holder("ann") is None)
+    else:
+        wait_until(lambda: stored_points() == 7)
+        assert userlock.holder("ann") is not None
+        kept[0][-1].release()
+    assert stored_points() == 7
