@@ -23,7 +23,7 @@ from userlock.errors import StaleWriteError, UserLockError, WriteViolation
 from userlock.ids import show_request
 from userlock.lock.configuration import default_service, defaults
 from userlock.lock.lease import Priority, check_max_waiting
-from userlock.lock.scope import current, current_scope, scope
+from userlock.lock.scope import current, scope
 from userlock.lock.service import LockService, check_service
 from userlock.ndb import transactions
 from userlock.ndb.client import ClientOfProcess, own_context
@@ -280,15 +280,12 @@ class RequestScope:
 def finish_writes(status: int = 200) -> StaleWriteError | None:
     """Wait for the writes of a request before its answer goes out. Return the error of one.
 
-    Waits for writes under locks that are still held, and under none. An answer with an error status
-    goes out as it is, as it says more; a failed write is logged when the scope ends.
+    An answer with an error status goes out as it is, as it says more; a failed write is logged when
+    the scope ends.
     """
     if status >= 500:
         return None
-    opened = current_scope()
     try:
-        if opened is not None:
-            opened.finish_writes()
         transactions.finish_writes()
     except StaleWriteError as error:
         return error

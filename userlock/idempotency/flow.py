@@ -31,7 +31,7 @@ from userlock.json_values import check, written
 from userlock.ndb.context import in_transaction
 from userlock.ndb.owners import micros_now, moment_of
 from userlock.ndb.patches import look_up
-from userlock.ndb.transactions import open_transaction
+from userlock.ndb.transactions import finish_writes, open_transaction
 from userlock.numbers import check_seconds
 
 log = logging.getLogger(__name__)
@@ -235,6 +235,7 @@ class Flow:
         """
         self._check_place("last()")
         self._check_all_reached()
+        finish_writes()
         end = End()
         try:
             with open_transaction():
@@ -257,10 +258,12 @@ class Flow:
 
         Raises:
             FlowTakenOver: another attempt has taken over.
+            StaleWriteError and others: a write whose future was dropped has failed.
             ValueError: its status is none from 200 to 499.
         """
         check_status(answer.status)
         self._check_all_reached()
+        finish_writes()
         self._change(lambda row: self._put_answer(row, answer))
         self.answer = answer
 

@@ -95,14 +95,13 @@ class Run:
         flow = Flow(begun, self.clock, self.keep_seconds, self.request, lock, stored=stored)
         try:
             answer = self._answer_of(flow)
+            if flow.answer is None and is_kept(answer.status):
+                flow.finish(answer)
         except Exception:
             flow.give_back()
             raise
         if flow.answer is None:
-            if is_kept(answer.status):
-                flow.finish(answer)
-            else:
-                flow.give_back()
+            flow.give_back()
         return answer
 
     def _answer_of(self, flow: Flow) -> Answer:

@@ -342,7 +342,6 @@ class Worker:
                     ndb.transaction(lambda: self._call_and_remove(job, claim, args, kwargs))
                     return "done", ""
                 job.function(*args, **kwargs)
-                opened.finish_writes()
                 transactions.finish_writes()
         except errors.ClaimLost:
             return "lost", ""
