@@ -29,7 +29,7 @@ from google.cloud.ndb import tasklets
 
 from userlock import errors
 from userlock.callsite import CallSite
-from userlock.errors import WriteViolation
+from userlock.errors import LockIdError, WriteViolation
 from userlock.events import LISTENERS, StaleWrite
 from userlock.lock.configuration import defaults
 from userlock.lock.held_lock import HeldLock, held_seconds_of
@@ -431,7 +431,11 @@ class Put(Write):
             wait_for_key(entity._userlock_key, self._flying)
         prepare()
         rows = self._model._userlock_rows
-        wanted = () if rows is None else rows.wanted(entity)
+        try:
+            wanted = () if rows is None else rows.wanted(entity)
+        except LockIdError:
+            self._check()  # which says it with more words, if it says it
+            raise
         # From here on, no code of the application runs until the write is checked in.
         stamp = self._check()
         if stamp is not None and self._ledger.deletions and self._ledger.has_deleted(stamp):
@@ -623,12 +627,15 @@ def begin_together(begin_all: Callable[..., list[Any]], *args: Any, **kwargs: An
 
 def results_of(futures: list[Any]) -> list[Any]:
     """Wait for writes that were begun together. The first error tells of all of them."""
-    try:
-        return [future.result() for future in futures]
-    except Exception as first:
-        for future in futures:
-            future.wait()
-            error = future.exception()
-            if error is not None and error is not first:
-                first.add_note(f"Another write of this call failed as well: {error}")
-        raise
+    results = []
+    for future in futures:
+        try:
+            results.append(future.result())
+        except Exception as first:
+            for other in futures if future.done() else ():  # else the wait was interrupted
+                other.wait()
+                error = other.exception()
+                if error is not None and error is not first:
+                    first.add_note(f"Another write of this call failed as well: {error}")
+            raise
+    return results

@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 from google.cloud import ndb
-from google.cloud.ndb import _eventloop, _remote
+from google.cloud.ndb import _datastore_api, _eventloop, _remote
 from google.cloud.ndb.tasklets import Future
 
 import userlock
@@ -250,3 +250,18 @@ def test_of_a_transaction_with_a_lock_of_its_own(
         assert userlock.holder("ann") is not None
         kept[0][-1].release()
     assert stored_points() == 7
+
+
+@pytest.mark.parametrize("error", [Late], indirect=True)
+def test_of_several_at_once(error: type[BaseException], key: ndb.Key) -> None:
+    """Its error is raised, not ndb's of a write for which the event loop has nothing to do."""
+
+    def interrupt(*_: object, **options: object) -> None:
+        signal.raise_signal(signal.SIGUSR1)
+
+    with (
+        userlock.global_lock("ann"),
+        mock.patch.object(_datastore_api, "_datastore_commit", interrupt),
+        pytest.raises(error),
+    ):
+        ndb.put_multi([key.get(), Hooked()])

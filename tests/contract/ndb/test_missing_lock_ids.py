@@ -8,6 +8,7 @@ import pytest
 from google.cloud import ndb
 
 import userlock
+from userlock.constraints import Unique
 from userlock.testing import allow_unlocked
 
 pytestmark = pytest.mark.usefixtures("context")
@@ -41,6 +42,16 @@ class Shelf(userlock.UserModel):
         return "TestedShelf"
 
 
+class OwnedShelf(Shelf):
+    """Has a claim in its owner's group."""
+
+    _unique = (Unique("books"),)
+
+    @classmethod
+    def _get_kind(cls) -> str:
+        return "TestedOwnedShelf"
+
+
 def nobodys() -> ndb.Key:
     return ndb.Key(Shelf, "nobody's")
 
@@ -71,9 +82,10 @@ class TestPuts:
         assert caught.value.put_at is not None
         assert loan.key.get(use_cache=False) is None
 
-    def test_a_rule_that_fails(self) -> None:
+    @pytest.mark.parametrize("model", [Shelf, OwnedShelf])
+    def test_a_rule_that_fails(self, model: type[Shelf]) -> None:
         with userlock.global_lock("ann"), pytest.raises(userlock.LockIdMissing, match=FAILED):
-            Shelf(key=nobodys()).put()
+            model(id="nobody's", books=1).put()
 
 
 class TestDeletes:
