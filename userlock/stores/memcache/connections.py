@@ -5,7 +5,7 @@
     read        mg K c t v                       gets K
     swap        ms K n T C<cas> c                cas K 0 T n <cas> + gets K
     remove      md K C<cas>                      cas K 0 -1 0 <cas>
-    append      ms K n MA q + mg K c t v         append K 0 0 n + gets K
+    append      ms K n MA + mg K c t v           append K 0 0 n + gets K
 
 The text protocol gives no CAS number for what is written, so a `gets` in the
 same packet asks for it. Nor does it tell how long a record has still to live.
@@ -46,6 +46,7 @@ the thread that sets the clock is the one that accepts connections.
 
 from __future__ import annotations
 
+import abc
 import itertools
 import math
 import re
@@ -54,7 +55,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pymemcache.client.base import Client
-from pymemcache.exceptions import MemcacheError
 
 import userlock.ids as ids
 from userlock.clock import SYSTEM_CLOCK, Clock
@@ -64,13 +64,13 @@ from userlock.stores.pool import SLOW, NotHere, Pool
 from userlock.stores.stream import Refused, Stream, TooLong, number, words
 
 _ERRORS = (b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR")
-#: Whole commands up to this length fit into one record of TLS, and into memcached's buffer.
-_MOST_RECORD_BYTES = 8192
-#: The meta protocol's reply to a change, with the item's CAS number.
-_STORED = re.compile(rb"HD c([0-9]{1,20})").fullmatch
+#: The meta protocol's replies to a change: the item's CAS number, or a refusal.
+_CHANGED = re.compile(rb"HD c([0-9]{1,20})|(?:EX|NF|NS)(?: .*)?").fullmatch
 #: Its head of an item. The time to live of one that never ends, none of ours, is -1. Flags follow
 #: if somebody has marked the item as stale.
 _VALUE = re.compile(rb"VA ([0-9]{1,20}) c([0-9]{1,20}) t(?:-1|([0-9]{1,20}))(?: [WXZ])*").fullmatch
+#: The text protocol's.
+_WRITTEN = (b"STORED", b"NOT_STORED", b"EXISTS", b"NOT_FOUND")
 #: memcached's replies to an append for want of memory. Beyond a megabyte, and where only the
 #: longer item finds no room, it replies as if there were no item.
 _NO_ROOM = (
@@ -89,8 +89,8 @@ _MOST_DIFFERENCE = 2.5
 _FIRST_DATE, _LAST_DATE = 1 << 30, (1 << 31) - 1
 
 
-class _WithoutCas(Refused):
-    """The stored item has no CAS number."""
+class WithoutCas(Refused):
+    """An item was stored without a CAS number, so nothing could ever change it safely."""
 
     def __init__(self) -> None:
         super().__init__("memcached runs without CAS (option -C), so it cannot hold locks")
@@ -104,50 +104,70 @@ class Item(NamedTuple):
     remaining: int | None
 
 
-class Meta:
-    """The meta protocol. Keys, and expirations (`until`), as memcached takes them."""
+class Dialect(abc.ABC):
+    """A protocol. It takes keys, and expirations (`until`), as memcached does."""
 
     #: How much longer than its time to live to keep a record.
-    grace_seconds: float = GRACE_SECONDS
+    grace_seconds: float
     #: The command that reads the item under a key.
-    get = b"mg %b c t v\r\n"
+    get: bytes
+    #: Commands, and the replies to each: the first one if it was done.
+    _append: bytes
+    _appended: tuple[bytes, ...]
+    _remove: bytes
+    _removed: tuple[bytes, ...]
 
+    @abc.abstractmethod
     async def create(self, wire: Connection, key: bytes, record: bytes, until: int) -> int | None:
         """Add an item. Its CAS number, 0 if not known; None if there is one already."""
-        reply = await wire.ask(b"ms %b %d T%d c ME\r\n%b\r\n" % (key, len(record), until, record))
-        stored = _STORED(reply)
-        cas = self._cas(reply, b"NS") if stored is None else int(stored[1])
+
+    @abc.abstractmethod
+    async def swap(
+        self, wire: Connection, key: bytes, cas: int, record: bytes, until: int
+    ) -> int | None:
+        """Replace an item of that CAS number. The new one; None if it has changed or gone."""
+
+    @abc.abstractmethod
+    async def item(self, wire: Connection) -> Item | None:
+        """Return the item in the answer to `get`."""
+
+    async def remove(self, wire: Connection, key: bytes, cas: int) -> bool:
+        """Delete the item if it has that CAS number; return whether it was."""
+        reply = await wire.ask(self._remove % (key, cas))
+        return reply == self._removed[0] or _is_first(reply, self._removed)
+
+    async def append(self, wire: Connection, key: bytes, line: bytes) -> tuple[bool, Item | None]:
+        """Add a line; return whether that was done, and the item right afterwards."""
+        await wire.send_each([self._append % (key, len(line), line), self.get % key])
+        appended = _is_first(await wire.read_line(), self._appended)
+        item = await self.item(wire)
+        wire.finish()
+        return appended, item
+
+
+class Meta(Dialect):
+    """The meta protocol."""
+
+    grace_seconds = GRACE_SECONDS
+    get = b"mg %b c t v\r\n"
+    _append, _appended = b"ms %b %d MA\r\n%b\r\n", (b"HD", b"NS", *_NO_ROOM)
+    _remove, _removed = b"md %b C%d\r\n", (b"HD", b"EX", b"NF")
+
+    async def create(self, wire: Connection, key: bytes, record: bytes, until: int) -> int | None:
+        create = b"ms %b %d T%d c ME\r\n%b\r\n" % (key, len(record), until, record)
+        cas = _changed(await wire.ask(create))
         if cas == 0:
-            # Created, but nothing could ever change it safely.
-            await wire.line(b"md %b\r\n" % key)
-            raise _WithoutCas
+            raise WithoutCas
         return cas
 
     async def swap(
         self, wire: Connection, key: bytes, cas: int, record: bytes, until: int
     ) -> int | None:
-        """Replace an item of that CAS number. The new one; None if it has changed or gone."""
-        reply = await wire.line(
-            b"ms %b %d T%d c C%d\r\n%b\r\n" % (key, len(record), until, cas, record)
-        )
-        return self._cas(reply, b"EX", b"NF", b"NS")
+        swap = b"ms %b %d T%d c C%d\r\n%b\r\n" % (key, len(record), until, cas, record)
+        return _changed(await wire.ask(swap))
 
-    async def remove(self, wire: Connection, key: bytes, cas: int) -> bool:
-        """Delete the item if it has that CAS number; return whether it was."""
-        reply = await wire.ask(b"md %b C%d\r\n" % (key, cas))
-        return reply == b"HD" or _is_done(reply, b"HD", b"EX", b"NF")
-
-    async def append(self, wire: Connection, key: bytes, line: bytes) -> tuple[bool, Item | None]:
-        """Add a line; return whether that was done, and the item right afterwards."""
-        await wire.send_each([b"ms %b %d MA q\r\n%b\r\n" % (key, len(line), line), self.get % key])
-        first = await wire.read_line()
-        appended = first not in (b"NS", *_NO_ROOM)
-        item = await self.item(wire, first if appended else await wire.read_line())
-        wire.finish()
-        return appended, item
-
-    async def item(self, wire: Connection, line: bytes) -> Item | None:
-        """Return the item in the answer to `get`, which begins with this line."""
+    async def item(self, wire: Connection) -> Item | None:
+        line = await wire.read_line()
         value = _VALUE(line)
         if value is None:
             if line == b"EN":
@@ -157,53 +177,28 @@ class Meta:
         record = await wire.read_block(int(size))
         return Item(record, int(cas), None if left is None else int(left))
 
-    @staticmethod
-    def _cas(reply: bytes, *refusals: bytes) -> int | None:
-        stored = _STORED(reply)
-        if stored is not None:
-            return int(stored[1])
-        if reply.partition(b" ")[0] in refusals:
-            return None
-        raise unexpected(reply)
 
+class Text(Dialect):
+    """The text protocol: for servers before the other, and those that speak no other."""
 
-class Text:
-    """The text protocol: for servers before the other, and those that speak no other. As `Meta`."""
-
-    grace_seconds: float = 0.0
+    grace_seconds = 0.0
     get = b"gets %b\r\n"
+    _append, _appended = b"append %b 0 0 %d\r\n%b\r\n", (b"STORED", b"NOT_STORED", *_NO_ROOM)
+    # A negative time to live ends the item at once.
+    _remove, _removed = b"cas %b 0 -1 0 %d\r\n\r\n", (b"STORED", b"EXISTS", b"NOT_FOUND")
 
     async def create(self, wire: Connection, key: bytes, record: bytes, until: int) -> int | None:
         add = b"add %b 0 %d %d\r\n%b\r\n" % (key, until, len(record), record)
-        await wire.send_each([add, self.get % key])
-        try:
-            return await self._written(wire, record, b"NOT_STORED")
-        except _WithoutCas:
-            # Created, but nothing could ever change it safely.
-            await wire.line(b"delete %b\r\n" % key)
-            raise
+        return await self._write(wire, key, add, record)
 
     async def swap(
         self, wire: Connection, key: bytes, cas: int, record: bytes, until: int
     ) -> int | None:
         swap = b"cas %b 0 %d %d %d\r\n%b\r\n" % (key, until, len(record), cas, record)
-        await wire.send_each([swap, self.get % key])
-        return await self._written(wire, record, b"EXISTS", b"NOT_FOUND")
+        return await self._write(wire, key, swap, record)
 
-    async def remove(self, wire: Connection, key: bytes, cas: int) -> bool:
-        # A negative time to live ends the item at once.
-        reply = await wire.line(b"cas %b 0 -1 0 %d\r\n\r\n" % (key, cas))
-        return _is_done(reply, b"STORED", b"EXISTS", b"NOT_FOUND")
-
-    async def append(self, wire: Connection, key: bytes, line: bytes) -> tuple[bool, Item | None]:
-        append = b"append %b 0 0 %d\r\n%b\r\n" % (key, len(line), line)
-        await wire.send_each([append, self.get % key])
-        appended = _is_done(await wire.read_line(), b"STORED", b"NOT_STORED", *_NO_ROOM)
-        item = await self.item(wire, await wire.read_line())
-        wire.finish()
-        return appended, item
-
-    async def item(self, wire: Connection, line: bytes) -> Item | None:
+    async def item(self, wire: Connection) -> Item | None:
+        line = await wire.read_line()
         if line == b"END":
             return None
         # VALUE <key> <flags> <bytes> [<cas>]
@@ -215,16 +210,19 @@ class Text:
             raise Refused("it answered more than one value")
         cas = number(fields[4]) if len(fields) > 4 else 0
         if not cas:
-            raise _WithoutCas
+            raise WithoutCas
         return Item(record, cas, None)
 
-    async def _written(self, wire: Connection, record: bytes, *refusals: bytes) -> int | None:
+    async def _write(
+        self, wire: Connection, key: bytes, command: bytes, record: bytes
+    ) -> int | None:
         """Return the CAS number of the item just written; None if it was refused."""
-        stored = _is_done(await wire.read_line(), b"STORED", *refusals)
+        await wire.send_each([command, self.get % key])
+        stored = _is_first(await wire.read_line(), _WRITTEN)
         item = None
         try:
-            item = await self.item(wire, await wire.read_line())
-        except _WithoutCas:
+            item = await self.item(wire)
+        except WithoutCas:
             if stored:
                 raise
         wire.finish()
@@ -234,13 +232,19 @@ class Text:
         return item.cas if item is not None and item.record == record else 0
 
 
-def _is_done(reply: bytes, done: bytes, *refusals: bytes) -> bool:
-    """Return whether a change was carried out; `Refused` if the reply is in no protocol."""
-    if reply == done:
-        return True
-    if reply in refusals:
-        return False
-    raise unexpected(reply)
+def _is_first(reply: bytes, replies: tuple[bytes, ...]) -> bool:
+    """Return whether it is the first one of some replies; `Refused` if it is none of them."""
+    if reply not in replies:
+        raise unexpected(reply)
+    return reply == replies[0]
+
+
+def _changed(reply: bytes) -> int | None:
+    """Return the CAS number in the meta protocol's reply to a change; None if it was refused."""
+    changed = _CHANGED(reply)
+    if changed is None:
+        raise unexpected(reply)
+    return None if changed[1] is None else int(changed[1])
 
 
 _META, _TEXT = Meta(), Text()
@@ -260,7 +264,7 @@ class Connection(Stream):
         client.set_many({}, noreply=True)
         super().__init__(client.sock, timeout, now)
         self.number = 0  # the later, the higher
-        self.dialect: Meta | Text = _META
+        self.dialect: Dialect = _META
         #: When the server started, by its clock; its time less ours, at most. None: it did not say.
         self.started: int | None = None
         self.ahead: float | None = None
@@ -273,32 +277,15 @@ class Connection(Stream):
     async def send_each(self, commands: Sequence[bytes]) -> None:
         """Send several commands, in one packet where that can be done.
 
-        Not over TLS. memcached (1.6.18) waits for the socket while commands that
-        have come wait in the TLS library: those behind a long value, in one
-        record of TLS with its end, until another packet comes.
+        Not over TLS. memcached (1.6.18) waits for the socket while commands that have come wait in
+        the TLS library: those behind a long value, in one record of TLS with its end.
         """
-        if self.plain:
-            await self.send(b"".join(commands))
-            return
-        packet = b""
-        for command in commands:
-            if packet and len(packet) + len(command) > _MOST_RECORD_BYTES:
-                await self.send(packet)
-                packet = b""
-            packet += command
-        await self.send(packet)
-
-    async def line(self, wire: bytes) -> bytes:
-        """Send a command whose reply is one line; return the line, `Refused` for an error."""
-        reply = await self.ask(wire)
-        if reply.startswith(_ERRORS):
-            raise unexpected(reply)
-        return reply
+        for packet in [b"".join(commands)] if self.plain else commands:
+            await self.send(packet)
 
     async def read(self, key: bytes) -> Item | None:
-        dialect = self.dialect
-        await self.send(dialect.get % key)
-        item = await dialect.item(self, await self.read_line())
+        await self.send(self.dialect.get % key)
+        item = await self.dialect.item(self)
         self.finish()
         return item
 
@@ -313,7 +300,7 @@ class Connection(Stream):
                 await self.ask_for_time()
             except SLOW:
                 raise
-            except Connections.breaks as error:
+            except OSError as error:
                 raise NotHere("it ended when it was asked for the time", sent=False) from error
             self.begin()
         if self.ahead is not None:
@@ -350,8 +337,8 @@ class Connection(Stream):
 class Connections(Pool[Connection]):
     """The connections of this process to one server; for the arguments see `MemcacheStore`."""
 
-    breaks = (OSError, MemcacheError)
-    trouble = (*breaks, Refused)
+    breaks = (OSError,)
+    trouble = (OSError, Refused)
 
     def __init__(
         self,
@@ -385,7 +372,8 @@ class Connections(Pool[Connection]):
         try:
             # One deadline for its version and its time.
             connection = Connection(client, patience, self._clock.now)
-            word, _, version = (answer := await connection.line(b"version\r\n")).partition(b" ")
+            answer = await connection.ask(b"version\r\n")
+            word, _, version = answer.partition(b" ")
             if word != b"VERSION":
                 raise unexpected(answer)
             if self._protocol == "text" or (self._protocol is None and not speaks_meta(version)):
@@ -423,8 +411,6 @@ class Connections(Pool[Connection]):
         what = str(error) or type(error).__name__
         if isinstance(error, BlockingIOError):  # the kernel's own time-out has another text
             what = "timed out"
-        if isinstance(error, MemcacheError) and not str(error):
-            what = "the server closed the connection"
         return StoreUnavailable(f"memcached at {self.address}: {what}", sent=sent, slow=slow)
 
 

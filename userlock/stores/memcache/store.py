@@ -48,7 +48,7 @@ from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.store import GRACE_SECONDS, LeaseStore, Stored
 from userlock.stores.address import joined
 from userlock.stores.keys import KeySpace
-from userlock.stores.memcache.connections import Connection, Connections, Item
+from userlock.stores.memcache.connections import Connection, Connections, Item, WithoutCas
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.stream import Refused
 from userlock.stores.urls import YES_NO, AddressError, options_of
@@ -136,7 +136,11 @@ class MemcacheStore(WaitingStore):
         self, connection: Connection, key: bytes, record: bytes, ttl_seconds: float
     ) -> _Version | None:
         until, latest = await connection.until(ttl_seconds), self.connections.latest
-        cas = await connection.dialect.create(connection, key, record, until)
+        try:
+            cas = await connection.dialect.create(connection, key, record, until)
+        except WithoutCas:
+            await connection.ask(b"delete %b\r\n" % key)
+            raise
         return None if cas is None else _Version(cas, latest, record, key)
 
     async def aread(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
@@ -162,9 +166,7 @@ class MemcacheStore(WaitingStore):
         return await self.connections.exchange(True, self._remove, version)
 
     async def _remove(self, connection: Connection, own: _Version) -> bool:
-        cas: int | None = own.cas
-        if not (connection.number <= own.latest and own.cas > 0) or self.via_proxy:
-            cas = await self._number(connection, own)
+        cas = await self._number(connection, own)
         return cas is not None and await connection.dialect.remove(connection, own.key, cas)
 
     async def aappend(self, lock_id: str, line: bytes) -> Stored | None:
@@ -213,7 +215,12 @@ class MemcacheStore(WaitingStore):
         if connection.number <= version.latest and version.cas > 0 and not self.via_proxy:
             return version.cas
         item = await connection.read(version.key)
-        return item.cas if item is not None and _is_of(item, version) else None
+        # A holder that extends its lease writes the same record again, which the number tells where
+        # it is known. After a restart the record cannot be there by chance: it has its owner's
+        # random token.
+        if item is not None and item.record == version.record and version.cas in (0, item.cas):
+            return item.cas
+        return None
 
 
 async def _appended(connection: Connection, key: bytes, line: bytes) -> Item | None:
@@ -224,13 +231,6 @@ async def _appended(connection: Connection, key: bytes, line: bytes) -> Item | N
         if appended or item is None or len(item.record) > _LONG_BYTES:
             break
     return item
-
-
-def _is_of(item: Item, version: _Version) -> bool:
-    """Return whether an item that was just read is of a version that is not trusted."""
-    # A holder that extends its lease writes the same record again, which the number tells where it
-    # is known. After a restart it cannot be there by chance: it has its owner's random token.
-    return item.record == version.record and version.cas in (0, item.cas)
 
 
 # --- several servers ----------------------------------------------------------------------------
