@@ -49,7 +49,7 @@ class BoundedCalls:
                 free.release()
 
         try:
-            done = begun_in_thread(work, self._name, daemon=True)
+            done = begun_in_thread(work, self._name)
         except RuntimeError as error:
             free.release()
             raise TimeoutError(str(error)) from error

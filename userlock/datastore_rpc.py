@@ -17,7 +17,7 @@ from google.cloud.datastore_v1.types import datastore as datastore_types
 from google.cloud.datastore_v1.types import entity as entity_types
 from google.cloud.datastore_v1.types import query as query_types
 
-from userlock.waits import Bell, task_loop
+from userlock.waits import result_of, task_loop
 
 # The plain protobuf classes: proto-plus's wrappers are some twenty times slower.
 Entity: Any = entity_types.Entity.pb()
@@ -110,14 +110,10 @@ class Endpoint:
             return send(wrapped, timeout=timeout, metadata=self._metadata)
         future = send.future(wrapped, timeout=timeout, metadata=self._metadata)
         try:
-            bell = Bell()
-            future.add_done_callback(lambda _: bell.ring())
-            while not future.done():
-                await bell.sleep(timeout)
+            return await result_of(future)
         except BaseException:
             future.cancel()
             raise
-        return future.result()
 
 
 @functools.cache

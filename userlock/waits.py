@@ -337,12 +337,13 @@ async def pause(clock: Clock, seconds: float) -> None:
 
 
 def begun_in_thread(
-    function: Callable[[], _R], name: str, *, daemon: bool = False
+    function: Callable[[], _R], name: str, *, daemon: bool = True, or_here: bool = False
 ) -> concurrent.futures.Future[_R]:
     """Begin a call in a new thread, with the context variables of this one.
 
-    Raises:
-        RuntimeError: there are too many threads, or the interpreter is ending.
+    `or_here`: it is made here and now where no thread can begin (there are too many, or the
+    interpreter is ending), because a late event loop is better than one that never goes on.
+    Otherwise that is a `RuntimeError`.
     """
     done: concurrent.futures.Future[_R] = concurrent.futures.Future()
 
@@ -353,8 +354,26 @@ def begun_in_thread(
             done.set_exception(error)
 
     context = contextvars.copy_context()
-    threading.Thread(target=context.run, args=(work,), name=name, daemon=daemon).start()
+    try:
+        threading.Thread(target=context.run, args=(work,), name=name, daemon=daemon).start()
+    except RuntimeError:
+        if not or_here:
+            raise
+        work()
     return done
+
+
+async def result_of(future: Any, seconds: float = threading.TIMEOUT_MAX) -> Any:
+    """Wait in a task for a future that another thread sets; `TimeoutError` after that long."""
+    bell = Bell()
+    future.add_done_callback(lambda _: bell.ring())
+    await bell.sleep(seconds)
+    try:
+        if not future.done():
+            raise TimeoutError(f"no result within {seconds:g} s")
+        return future.result()
+    finally:
+        del future  # it keeps its error, whose frames would keep it
 
 
 async def in_thread(function: Callable[[], _R]) -> _R:
@@ -364,12 +383,6 @@ async def in_thread(function: Callable[[], _R]) -> _R:
     """
     if task_loop() is None:
         return function()
-    bell = Bell()
-    try:
-        done = begun_in_thread(function, "userlock-writes")
-    except RuntimeError:  # better the event loop waits than nothing goes on
-        return function()
-    done.add_done_callback(lambda _: bell.ring())
-    while not done.done():
-        await bell.sleep(60)
-    return done.result()
+    begun = begun_in_thread(function, "userlock-writes", daemon=False, or_here=True)
+    result: _R = await result_of(begun)
+    return result

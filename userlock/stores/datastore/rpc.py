@@ -175,7 +175,7 @@ class Calls:
 
         None for an error of the code `unfit`.
         """
-        where = self._endpoint.name
+        where = f"{self._endpoint.name}: {rpc}"
         while True:
             timeout = max(min(self._timeout, self._ends - self._clock.now()), 0.001)
             try:
@@ -184,17 +184,14 @@ class Calls:
                 if not _stayed_here(error):
                     self._sent = True
                     self._unanswered = error.code() is grpc.StatusCode.UNAVAILABLE
-                if unfit is not None and error.code() is unfit:
+                if error.code() is unfit:
                     return None
-                trouble = _translated(
-                    error, f"{where}: {rpc}", sent=self._sent, unanswered=self._unanswered
-                )
-                cause = error if ids.are_plain() else None  # its text may name a row, and so a lock
+                trouble = self._translated(error, where)
+                trouble.__cause__ = error if ids.are_plain() else None  # it may name a lock
                 if not (isinstance(trouble, RecordBusy) or _for_parents_connection(error)):
                     if not (repeat and isinstance(trouble, ConnectionBroken)):
-                        raise trouble from cause
+                        raise trouble from trouble.__cause__
                     repeat = False
-                trouble.__cause__ = cause
             except (ValueError, IndexError) as error:  # a closed channel; a commit without result
                 raise StoreUnavailable(f"{where}: {error}", sent=self._sent) from error
             else:
@@ -202,6 +199,22 @@ class Calls:
                 self._unanswered = False
                 return answer
             await self.wait_or_raise(trouble)
+
+    def _translated(self, error: Any, where: str) -> StoreUnavailable:
+        code = error.code()
+        details = error.details() or "" if ids.are_plain() else "(lock ids are hidden)"
+        reason = f"{where}: {code.name}: {details:.300}"
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return StoreUnavailable(reason, slow=True)
+        if code is grpc.StatusCode.ABORTED:
+            return RecordBusy(reason)
+        if code is grpc.StatusCode.UNAVAILABLE or _for_parents_connection(error):
+            # Behind a front end, the end of a connection is not the end of the commit.
+            return ConnectionBroken(reason, sent=self._sent, slow=self._unanswered)
+        if code is grpc.StatusCode.INVALID_ARGUMENT:
+            return RecordRefused(reason)
+        advice = f" ({_ADVICE[code]})" if code in _ADVICE else ""
+        return StoreUnavailable(reason + advice)
 
 
 def _stayed_here(error: Any) -> bool:
@@ -220,20 +233,3 @@ def _for_parents_connection(error: Any) -> bool:
         return False
     details = (error.details() or "").lower()
     return any(words in details for words in _FOR_PARENTS_CONNECTION)
-
-
-def _translated(error: Any, where: str, *, sent: bool, unanswered: bool) -> StoreUnavailable:
-    code = error.code()
-    details = error.details() or "" if ids.are_plain() else "(lock ids are hidden)"
-    reason = f"{where}: {code.name}: {details:.300}"
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return StoreUnavailable(reason, slow=True)
-    if code is grpc.StatusCode.ABORTED:
-        return RecordBusy(reason)
-    if code is grpc.StatusCode.UNAVAILABLE or _for_parents_connection(error):
-        # Behind a front end, the end of a connection is not the end of the commit.
-        return ConnectionBroken(reason, sent=sent, slow=unanswered)
-    if code is grpc.StatusCode.INVALID_ARGUMENT:
-        return RecordRefused(reason)
-    advice = f" ({_ADVICE[code]})" if code in _ADVICE else ""
-    return StoreUnavailable(reason + advice)

@@ -137,7 +137,7 @@ class DatastoreStore(WaitingStore):
 
     async def acreate(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
         calls = self._calls(lock_id)
-        entity = rows.fresh(calls.key, record, ttl_seconds, self._clock.wall())
+        entity = rows.fresh(record, ttl_seconds, self._clock.wall()).entity(calls.key)
         result = await calls.commit(Mutation(insert=entity))
         if result is None:
             row = await calls.look_up()
@@ -157,7 +157,7 @@ class DatastoreStore(WaitingStore):
         if not _is_version(version):
             return None
         calls = self._calls(lock_id)
-        entity = rows.fresh(calls.key, record, ttl_seconds, self._clock.wall())
+        entity = rows.fresh(record, ttl_seconds, self._clock.wall()).entity(calls.key)
         result = await calls.commit(Mutation(update=entity, base_version=version))
         return None if result is None else result.version
 
@@ -182,9 +182,10 @@ class DatastoreStore(WaitingStore):
                 return None
             if row.write_id == write_id:
                 return row.stored
-            entity = rows.rewritten(calls.key, row, row.record + line, write_id)
+            longer = row._replace(record=row.record + line, write_id=write_id)
+            update = Mutation(update=longer.entity(calls.key), base_version=row.version)
             try:
-                result = await calls.commit(Mutation(update=entity, base_version=row.version))
+                result = await calls.commit(update)
             except ConnectionBroken as trouble:
                 if in_doubt is not None:
                     raise
@@ -193,9 +194,8 @@ class DatastoreStore(WaitingStore):
                 continue
             if result is not None:
                 # Datastore's time as of the commit, if reported.
-                now = max(row.now, rows.microseconds(result.update_time))
-                record = row.record + line
-                return row._replace(record=record, version=result.version, now=now).stored
+                now = max(row.now, result.update_time.ToMicroseconds())
+                return longer._replace(version=result.version, now=now).stored
             await calls.wait_or_raise(RecordBusy("datastore: others were faster to change the row"))
 
     def close(self) -> None:

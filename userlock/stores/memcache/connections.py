@@ -46,7 +46,6 @@ the thread that sets the clock is the one that accepts connections.
 
 from __future__ import annotations
 
-import abc
 import itertools
 import math
 import re
@@ -77,6 +76,10 @@ _NO_ROOM = (
     b"SERVER_ERROR out of memory storing object",
     b"SERVER_ERROR object too large for cache",
 )
+#: How often an item may appear between the two commands of an `append`; one of such a length has
+#: not just appeared.
+_MOST_APPENDS = 5
+_LONG_BYTES = 500_000
 #: How old a running server's time is at most, in seconds: a fraction that it does not count, a
 #: second until it counts the next one, and something for a thread that is late.
 _MOST_BEHIND = 2.1
@@ -104,56 +107,18 @@ class Item(NamedTuple):
     remaining: int | None
 
 
-class Dialect(abc.ABC):
-    """A protocol. It takes keys, and expirations (`until`), as memcached does."""
+class Meta:
+    """The meta protocol. It takes keys, and expirations (`until`), as memcached does."""
 
     #: How much longer than its time to live to keep a record.
-    grace_seconds: float
-    #: The command that reads the item under a key.
-    get: bytes
-    #: Commands, and the replies to each: the first one if it was done.
-    _append: bytes
-    _appended: tuple[bytes, ...]
-    _remove: bytes
-    _removed: tuple[bytes, ...]
+    grace_seconds: float = GRACE_SECONDS
+    #: Commands; and replies, of which the first one says that it was done.
+    get = b"mg %b c t v\r\n"
+    append, appended = b"ms %b %d MA\r\n%b\r\n", (b"HD", b"NS", *_NO_ROOM)
+    remove, removed = b"md %b C%d\r\n", (b"HD", b"EX", b"NF")
 
-    @abc.abstractmethod
     async def create(self, wire: Connection, key: bytes, record: bytes, until: int) -> int | None:
         """Add an item. Its CAS number, 0 if not known; None if there is one already."""
-
-    @abc.abstractmethod
-    async def swap(
-        self, wire: Connection, key: bytes, cas: int, record: bytes, until: int
-    ) -> int | None:
-        """Replace an item of that CAS number. The new one; None if it has changed or gone."""
-
-    @abc.abstractmethod
-    async def item(self, wire: Connection) -> Item | None:
-        """Return the item in the answer to `get`."""
-
-    async def remove(self, wire: Connection, key: bytes, cas: int) -> bool:
-        """Delete the item if it has that CAS number; return whether it was."""
-        reply = await wire.ask(self._remove % (key, cas))
-        return reply == self._removed[0] or _is_first(reply, self._removed)
-
-    async def append(self, wire: Connection, key: bytes, line: bytes) -> tuple[bool, Item | None]:
-        """Add a line; return whether that was done, and the item right afterwards."""
-        await wire.send_each([self._append % (key, len(line), line), self.get % key])
-        appended = _is_first(await wire.read_line(), self._appended)
-        item = await self.item(wire)
-        wire.finish()
-        return appended, item
-
-
-class Meta(Dialect):
-    """The meta protocol."""
-
-    grace_seconds = GRACE_SECONDS
-    get = b"mg %b c t v\r\n"
-    _append, _appended = b"ms %b %d MA\r\n%b\r\n", (b"HD", b"NS", *_NO_ROOM)
-    _remove, _removed = b"md %b C%d\r\n", (b"HD", b"EX", b"NF")
-
-    async def create(self, wire: Connection, key: bytes, record: bytes, until: int) -> int | None:
         create = b"ms %b %d T%d c ME\r\n%b\r\n" % (key, len(record), until, record)
         cas = _changed(await wire.ask(create))
         if cas == 0:
@@ -163,10 +128,12 @@ class Meta(Dialect):
     async def swap(
         self, wire: Connection, key: bytes, cas: int, record: bytes, until: int
     ) -> int | None:
+        """Replace an item of that CAS number. The new one; None if it has changed or gone."""
         swap = b"ms %b %d T%d c C%d\r\n%b\r\n" % (key, len(record), until, cas, record)
         return _changed(await wire.ask(swap))
 
     async def item(self, wire: Connection) -> Item | None:
+        """Return the item in the answer to `get`."""
         line = await wire.read_line()
         value = _VALUE(line)
         if value is None:
@@ -178,14 +145,14 @@ class Meta(Dialect):
         return Item(record, int(cas), None if left is None else int(left))
 
 
-class Text(Dialect):
-    """The text protocol: for servers before the other, and those that speak no other."""
+class Text:
+    """The text protocol: for servers before the other, and those that speak no other. As `Meta`."""
 
-    grace_seconds = 0.0
+    grace_seconds: float = 0.0
     get = b"gets %b\r\n"
-    _append, _appended = b"append %b 0 0 %d\r\n%b\r\n", (b"STORED", b"NOT_STORED", *_NO_ROOM)
+    append, appended = b"append %b 0 0 %d\r\n%b\r\n", (b"STORED", b"NOT_STORED", *_NO_ROOM)
     # A negative time to live ends the item at once.
-    _remove, _removed = b"cas %b 0 -1 0 %d\r\n\r\n", (b"STORED", b"EXISTS", b"NOT_FOUND")
+    remove, removed = b"cas %b 0 -1 0 %d\r\n\r\n", (b"STORED", b"EXISTS", b"NOT_FOUND")
 
     async def create(self, wire: Connection, key: bytes, record: bytes, until: int) -> int | None:
         add = b"add %b 0 %d %d\r\n%b\r\n" % (key, until, len(record), record)
@@ -264,7 +231,7 @@ class Connection(Stream):
         client.set_many({}, noreply=True)
         super().__init__(client.sock, timeout, now)
         self.number = 0  # the later, the higher
-        self.dialect: Dialect = _META
+        self.dialect: Meta | Text = _META
         #: When the server started, by its clock; its time less ours, at most. None: it did not say.
         self.started: int | None = None
         self.ahead: float | None = None
@@ -288,6 +255,24 @@ class Connection(Stream):
         item = await self.dialect.item(self)
         self.finish()
         return item
+
+    async def append(self, key: bytes, line: bytes) -> Item | None:
+        """Add a line to an item; return the item right afterwards, None if there is none."""
+        dialect = self.dialect
+        for _ in range(_MOST_APPENDS):
+            await self.send_each([dialect.append % (key, len(line), line), dialect.get % key])
+            appended = _is_first(await self.read_line(), dialect.appended)
+            item = await dialect.item(self)
+            self.finish()
+            # An item may appear after the append was refused, before it is read.
+            if appended or item is None or len(item.record) > _LONG_BYTES:
+                break
+        return item
+
+    async def remove(self, key: bytes, cas: int) -> bool:
+        """Delete an item if it has that CAS number; return whether it was."""
+        reply, removed = await self.ask(self.dialect.remove % (key, cas)), self.dialect.removed
+        return reply == removed[0] or _is_first(reply, removed)
 
     async def until(self, ttl_seconds: float) -> int:
         """Return the expiration of a record that is stored now, to live that long or longer.

@@ -54,10 +54,6 @@ from userlock.stores.stream import Refused
 from userlock.stores.urls import YES_NO, AddressError, options_of
 from userlock.stores.verbs import WaitingStore
 
-#: How often an item may appear between the two commands of an `append`; one of such a length has
-#: not just appeared.
-_MOST_APPENDS = 5
-_LONG_BYTES = 500_000
 #: A handshake of TLS takes three times as many round trips as connecting, and some computing.
 _TLS_FACTOR = 3
 #: Options of URLs.
@@ -167,11 +163,11 @@ class MemcacheStore(WaitingStore):
 
     async def _remove(self, connection: Connection, own: _Version) -> bool:
         cas = await self._number(connection, own)
-        return cas is not None and await connection.dialect.remove(connection, own.key, cas)
+        return cas is not None and await connection.remove(own.key, cas)
 
     async def aappend(self, lock_id: str, line: bytes) -> Stored | None:
         key = self.keys.lock(lock_id)
-        return self.stored(await self.connections.exchange(True, _appended, key, line), key)
+        return self.stored(await self.connections.exchange(True, Connection.append, key, line), key)
 
     async def afence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
         """Append; the number is the record's CAS number, above the time when the server started.
@@ -186,7 +182,7 @@ class MemcacheStore(WaitingStore):
         self, connection: Connection, key: bytes, line: bytes
     ) -> tuple[Stored, int] | None:
         await connection.until(0)  # so that the time of its start is known
-        item = await _appended(connection, key, line)
+        item = await connection.append(key, line)
         stored = self.stored(item, key)
         if item is None or stored is None:
             return None
@@ -221,16 +217,6 @@ class MemcacheStore(WaitingStore):
         if item is not None and item.record == version.record and version.cas in (0, item.cas):
             return item.cas
         return None
-
-
-async def _appended(connection: Connection, key: bytes, line: bytes) -> Item | None:
-    """Append a line; return the item right afterwards, None if there is none."""
-    for _ in range(_MOST_APPENDS):
-        appended, item = await connection.dialect.append(connection, key, line)
-        # An item may appear after the append was refused, before it is read.
-        if appended or item is None or len(item.record) > _LONG_BYTES:
-            break
-    return item
 
 
 # --- several servers ----------------------------------------------------------------------------
