@@ -1,8 +1,7 @@
 """Calls that may hang: each in a thread, and waited for as long as it may take.
 
-Clients wait in more places than they have time-outs for: look-ups of names, first
-credentials, connections of before a fork, retries of their own. A thread bounds
-them all. One that hangs goes on without its caller; there is a bound on their number.
+Clients wait in more places than they have time-outs for: look-ups of names, first credentials,
+connections of before a fork, retries of their own. A call that hangs goes on without its caller.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The two places where this library waits: a socket, and a bell or a time.
 
-Everything that waits is written once, as coroutines. A thread runs one to its end by `run`:
-it blocks wherever it waits, so nothing is ever suspended. An asyncio task awaits it, and the
-event loop goes on: no thread waits on behalf of a task.
+Everything that waits is written once, as coroutines. A thread runs one to its end by `run`: it
+blocks wherever it waits, so nothing is ever suspended. An asyncio task awaits it while its event
+loop goes on: no thread waits on behalf of a task.
 
-A cancellation is an exception that is raised at one of the two places, as a signal handler's
-is in a thread. Code that has to reach its end in spite of it runs in `finish`.
+A cancellation is raised at one of the two places, as a signal handler's exception is in a thread.
+Code that has to reach its end in spite of it runs in `finish`.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def locked(
 ) -> _R:
     """Call a function with a mutex.
 
-    On one line: whatever raises at a line, a debugger or a trace function, finds none
-    between the end of the call and the end of the `with`, where the mutex would stay locked.
+    On one line: there is none between the end of the call and that of the `with`, at which a trace
+    function could raise and leave the mutex locked.
     """
     with mutex: return function(*args, **kwargs)  # fmt: skip  # noqa: E701
 
@@ -98,8 +98,8 @@ def blocks_event_loop() -> bool:
 def running_code() -> tuple[int, int]:
     """Return the running thread, and the asyncio task if there is one.
 
-    Several threads and tasks may share a scope (`asyncio.to_thread` and new
-    tasks copy context variables). Each enters a lock on its own account.
+    Several may share a scope (`asyncio.to_thread` and new tasks copy context variables). Each
+    enters a lock on its own account.
     """
     loop = running_loop()
     return threading.get_ident(), 0 if loop is None else id(asyncio.current_task(loop))
@@ -153,11 +153,10 @@ async def _until_done(
 ) -> bool:
     """Wait for a future that somebody else sets; return whether that was done in time.
 
-    (A loop that is late sees the event first, and then that the time is over.)
-
     `through`: a cancellation is raised once that was done, or the time is over.
     """
     future: asyncio.Future[bool] = loop.create_future()
+    # A loop that is late sees the event first, and then that the time is over.
     timer = loop.call_later(seconds, _set, future, False)
     try:
         begin(future)
@@ -217,8 +216,7 @@ class Bell:
         rung: whether there is news for the waiter; it sets this back.
         woken: whether the news came from the store.
         news: what the store said, if it did; otherwise the record has to be read.
-        listen: waits for the bell in a way of the store's own, in a thread: it may listen to the
-            server meanwhile.
+        listen: waits for the bell in a thread, in a way of the store's own.
         disturb: called when the bell rings, for a thread that sleeps elsewhere.
     """
 

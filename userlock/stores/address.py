@@ -1,8 +1,7 @@
 """A server's address, looked up when needed within a time limit.
 
-`getaddrinfo` has no timeout and may take half a minute when name servers are
-down. A lock that waits that long for a name makes a site slow that could have
-gone on without it.
+`getaddrinfo` has no timeout and may take half a minute when name servers are down, while the site
+could go on without the lock.
 """
 
 from __future__ import annotations

@@ -1,35 +1,31 @@
 """Leases in App Engine's bundled memcache (extra `appengine`).
 
-For apps on App Engine standard that have `app_engine_apis: true` and
-`wrap_wsgi_app`. The service has add, get and compare-and-swap; there is no
-append, no compare-and-delete, and a swap always begins a new time to live. So
-the store keeps in the value what the service does not remember:
+For apps on App Engine standard that have `app_engine_apis: true` and `wrap_wsgi_app`. The service
+has add, get and compare-and-swap; there is no append, no compare-and-delete, and a swap always
+begins a new time to live. So the value has what the service does not remember:
 
     userlock/1 9f3a5c0d11e2b7a4 1763640060123\n      a name for this state; when it ends
     ["4f01","interactive",...                       the record
 
-`create` adds. `swap`, `remove` and `append` get the value, compare its name with
-the version, and swap it by the number that came with it. The name is random and
-part of the value, so a version means the same also after the service was flushed
-or restarted. (Its numbers are only relied on between two calls.) `remove` swaps in
-a tombstone that lives for a second; it counts as no record, and `create` swaps it
-for a new one. An uncontended lock costs three calls of the service.
+`create` adds. `swap`, `remove` and `append` get the value, compare its name with the version, and
+swap it by the number that came with it, which is relied on between two calls only. The name is
+random and part of the value, so a version means the same also after the service was flushed or
+restarted. `remove` swaps in a tombstone that lives for a second; it counts as no record, and
+`create` swaps it for a new one. An uncontended lock costs three calls of the service.
 
-Time. The end in the value is by the clock of the machine that wrote it; the
-service drops the value, and readers call it lapsed, by their own. While all
-three agree within `SKEW_SECONDS`, a record never lapses or goes early, and does
-both up to two of them late. Clocks that differ by more can end a lease early.
+Time. The end in the value is by the clock of the machine that wrote it; the service drops the
+value, and readers call it lapsed, by their own. While all three agree within `SKEW_SECONDS`, a
+record never lapses or goes early, and does both up to two of them late. Clocks that differ by more
+can end a lease early.
 
-Limits. The service may drop any value at any time: two can then hold a lock, and
-the fencing refuses the loser's write. Calls belong to a request: in other threads
-the SDK refuses them, which is an outage to the lock. So take leases that are long
-enough for the request, without heartbeats. The namespace of `namespace_manager` is
-not part of lock ids.
+Limits. The service may drop any value at any time: two can then hold a lock, and the fencing
+refuses the loser's write. Calls belong to a request: in other threads the SDK refuses them, which
+is an outage to the lock. So take leases that are long enough for the request, without heartbeats.
+The namespace of `namespace_manager` is not part of lock ids.
 
-Source: the SDK, `google/appengine/api/memcache` and `runtime/default_api_stub.py`
-of appengine-python-standard 3.1.0. Its `memcache.Client` is not used: it
-answers a failed call like a miss, unpickles every value, and keeps the numbers
-of swaps for all threads together.
+Source: the SDK, `google/appengine/api/memcache` and `runtime/default_api_stub.py` of
+appengine-python-standard 3.1.0. Its `memcache.Client` answers a failed call like a miss, unpickles
+every value, and keeps the numbers of swaps for all threads together, so it is not used.
 """
 
 from __future__ import annotations

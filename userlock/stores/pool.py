@@ -1,16 +1,14 @@
 """The connections of a process to one server.
 
-A process has about as many as it has callers that use locks at one moment, and
-never more than a bound: a caller that needs one more waits for its turn. Turns go
-in order. If connections were put back where anybody finds them, running threads
-would take them again and again before the waiting ones wake.
+A process has about as many as it has callers that use locks at one moment, and never more than a
+bound: a caller that needs one more waits for its turn. Turns go in order. If connections were put
+back where anybody finds them, running threads would take them again before the waiting ones wake.
 
-If the server fails one caller, the waiting ones fail at once: one after
-another, each would wait for the server as long as the first did.
+If the server fails one caller, the waiting ones fail at once: one after another, each would wait
+for the server as long as the first did.
 
-A thread makes the connection that it needs. Names, certificates, passwords and
-Sentinels are looked up by code that blocks, so a task waits while a thread makes
-one and puts it here; the thread ends then. Nothing is lost if the task has gone.
+A thread makes the connection that it needs. Names, certificates, passwords and Sentinels are looked
+up by code that blocks, so for a task a thread makes one, and puts it here if the task has gone.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Commands out and replies in, on one connection: one deadline and one bound per exchange.
 
-A socket's time-out bounds each `recv`, not the reply: one byte after 0.25 s, another one after
-0.25 s, and so on for hours. So every call of the socket gets the time that is left of its exchange.
-In a thread it blocks; in a task the event loop watches the socket. A reply is refused as soon as it
-announces more than the bound. After any error the connection must be closed: its replies are out
-of step with its commands from then on.
+A socket's time-out bounds each `recv`, not the reply: a byte every 0.25 s may go on for hours. So
+every call of the socket gets the time that is left of its exchange. In a thread it blocks; in a
+task the event loop watches the socket. A reply is refused as soon as it announces more than the
+bound. After any error the connection must be closed: its replies are out of step from then on.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ A password that is not percent-encoded ends up in other parts of the URL:
     redis://:pa/ss@host/0       ":pa" is the host, "/ss@host/0" the path
     redis://:pa#ss@host/0       ":pa" is the host, "ss@host/0" the fragment
 
-So only a URL of the usual form is taken apart. No error shows another part of
-a URL than `shown_url` gives: errors of urllib and of clients quote their input.
+So only a URL of the usual form is taken apart, and errors show no other part of it than `shown_url`
+gives: those of urllib and of clients quote their input.
 """
 
 from __future__ import annotations
@@ -95,8 +95,7 @@ def open_url(url: str, make: Callable[[SplitResult], _T], schemes: Collection[st
     """Return what `make` returns for the parts of a URL.
 
     Raises:
-        ValueError: the URL is malformed, or `make` refuses it. It shows what may be shown, and
-            has no other error in its chain.
+        ValueError: the URL is malformed, or `make` refuses it. It has no other error in its chain.
         ImportError: as `make` raises it.
     """
     problem = ""

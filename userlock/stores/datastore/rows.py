@@ -1,17 +1,15 @@
 """A lock's row: its name, its properties, and when it has lapsed. No I/O.
 
-Time is Datastore's alone. It says when a row was written (`update_time`) and
-when it was read (`read_time`), both by one clock that orders commits
-(google.datastore.v1 `EntityResult`, `LookupResponse`, `QueryResultBatch`). So the
-clients' clocks may be far apart. An append changes the update time, so it stores
-the beginning that it found as `leased_at`. The first write cannot store it: only
-the answer to that write tells it.
+Time is Datastore's alone. It says when a row was written (`update_time`) and when it was read
+(`read_time`), both by one clock that orders commits (google.datastore.v1 `EntityResult`,
+`LookupResponse`, `QueryResultBatch`), so clients' clocks may be far apart. An append changes the
+update time, so it stores the beginning that it found as `leased_at`. The first write cannot: only
+the answer to it tells the time.
 
-Names. A key's name has at most 1,500 bytes of UTF-8, is not `__…__`, and the best
-practices (https://cloud.google.com/datastore/docs/best-practices) ask for one
-without slashes; a lock id may be any text. Ids that fit are used as they are, so
-that an operator can look them up in the console; others by their SHA-256. The sign
-after the prefix keeps the two apart.
+Names. A key's name has at most 1,500 bytes of UTF-8, is not `__…__`, and should have no slash
+(https://cloud.google.com/datastore/docs/best-practices); a lock id may be any text. Ids that fit
+are used as they are, for the console; others by their SHA-256. A sign after the prefix keeps the
+two apart.
 """
 
 from __future__ import annotations
@@ -45,12 +43,12 @@ _TYPES = {RECORD: "blob_value", TTL: "integer_value"}
 
 _SECOND = 1_000_000
 _GRACE = int(GRACE_SECONDS * _SECOND)
-# How much longer than its time to live a row counts: the kernel corrects a holder's
-# clock by up to 1/2000 of its rate, and a leap second is smeared by 1/86400.
+# How much longer than its time to live a row counts: a holder's clock is corrected by up to 1/2000
+# of its rate, and a leap second is smeared by 1/86400.
 _SLACK = 50_000
 _SLACK_PART = 1000
-# `expire_at` is the one time that comes from a client's clock. A day after the end, so
-# that a clock that is hours behind does not have a living row swept away.
+# `expire_at` comes from a client's clock: one that is hours behind must not have a living row swept
+# away.
 _SWEEP_AFTER = 86_400 * _SECOND
 _LAST_TIMESTAMP = 253_402_300_799 * _SECOND  # the year 9999
 
@@ -94,10 +92,9 @@ class Row(NamedTuple):
 
 
 def new_write_id() -> bytes:
-    """Return a random name for one write.
+    """Return a random name for one write, without which an extension would begin no new life.
 
-    Datastore gives an unchanged row neither a new version nor a new update time
-    (`MutationResult.version`): an extension with the same record would begin no new life.
+    Datastore gives an unchanged row no new version and update time (`MutationResult.version`).
     """
     return secrets.token_bytes(8)
 

@@ -25,8 +25,8 @@ from userlock.lock.store import RecordBusy, RecordRefused, StoreUnavailable
 from userlock.stores.datastore.rows import Row, read_row
 from userlock.waits import pause
 
-#: For one RPC, connecting included, in seconds. A hanging Datastore costs one request this, and a
-#: quarter of it to look, before the breaker opens. gRPC goes on to connect in the background.
+#: For one RPC, connecting included, in seconds. A hanging Datastore costs a request this, and a
+#: quarter of it to look, before the breaker opens.
 TIMEOUT = 0.4
 
 _FIRST_DELAY = 0.02
@@ -44,15 +44,14 @@ _ADVICE = {
 }
 # No trouble, but a row that is not as the mutation expects.
 _DOES_NOT_FIT = {"insert": grpc.StatusCode.ALREADY_EXISTS, "update": grpc.StatusCode.NOT_FOUND}
-# gRPC's words for an RPC that did not leave this process: there was no connection,
-# or no credentials to go with it.
+# gRPC's words for an RPC that did not leave this process, for want of a connection or credentials.
 _NOT_SENT = (
     "failed to connect to all addresses",
     "DNS resolution failed",
     "Getting metadata from plugin failed",
 )
-# Its words in a forked child for an RPC on a connection of the parent's: nothing is written
-# to that. A new channel gets those, too, until an RPC has failed on them.
+# Its words in a forked child for an RPC on a connection of the parent's, to which nothing is
+# written. A new channel gets those, too, until an RPC has failed on them.
 _FOR_PARENTS_CONNECTION = ("wrong file descriptor generation", "closed on fork")
 
 

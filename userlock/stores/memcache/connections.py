@@ -7,18 +7,16 @@
     remove      md K C<cas>                      cas K 0 -1 0 <cas>
     append      ms K n MA + mg K c t v           append K 0 0 n + gets K
 
-The text protocol gives no CAS number for what is written, so a `gets` in the
-same packet asks for it. Nor does it tell how long a record has still to live.
-Source: memcached's doc/protocol.txt.
+The text protocol gives no CAS number for what is written, so a `gets` in the same packet asks for
+it; nor does it tell how long a record has still to live. Source: memcached's doc/protocol.txt.
 
-pymemcache makes the connection (addresses, TLS, options); from then on its
-socket is used here directly: replies are counted in bytes, so that nothing that
-another client stored can pass for a reply, several commands go in one packet,
-and an exchange has a deadline and a bound (`stream`).
+pymemcache makes the connection (addresses, TLS), whose socket is then used directly: replies are
+counted in bytes, so nothing that another client stored can pass for a reply, several commands go in
+one packet, and an exchange has a deadline and a bound (`stream`).
 
 Connections are numbered, and a version knows the latest one of its time. One that is not later
-proves that the server has not been restarted since (a restart cuts every connection), and so that
-CAS numbers still mean what they meant.
+proves that the server has not been restarted since (a restart cuts every connection), so CAS
+numbers still mean what they meant.
 
 Expiration dates. memcached counts whole seconds, and one of its threads sets that clock once a
 second: while it runs, the clock is behind by less than two seconds. After a stop (SIGSTOP, a
@@ -34,14 +32,14 @@ that one has had its turn. "For 60 seconds" then counts from when the server was
     ours until 12:01:30     12:01:00: gone
                             ms k … ◀─────────────────────── theirs, half a minute too early
 
-So commands carry a date in the server's own time. An item that is stored late ends when it would
-have ended anyway; one that comes after its date is not stored.
+So commands carry a date in the server's own time: an item that is stored late ends when it would
+have ended anyway, and one that comes after its date is not stored.
 
 Each connection asks for the server's time (`stats`) when it is made, and from time to time. The
-answer is at most two seconds old, or older if the server has just been stopped; so the latest
-possible time counts. A server whose time is far behind what it was either has been stopped, or its
-clock has not gone on while its machine was suspended. A new connection decides between the two:
-the thread that sets the clock is the one that accepts connections.
+answer is at most two seconds old, or older if the server has just been stopped, so the latest
+possible time counts. A server whose time is far behind has been stopped, or its clock stood still
+while its machine was suspended. A new connection decides which: the thread that accepts it is the
+one that sets the clock.
 """
 
 from __future__ import annotations
@@ -63,10 +61,10 @@ from userlock.stores.pool import SLOW, NotHere, Pool
 from userlock.stores.stream import Refused, Stream, TooLong, number, words
 
 _ERRORS = (b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR")
-#: The meta protocol's replies to a change: the item's CAS number, or a refusal.
+#: Replies of the meta protocol to a change: the item's CAS number, or a refusal.
 _CHANGED = re.compile(rb"HD c([0-9]{1,20})|(?:EX|NF|NS)(?: .*)?").fullmatch
-#: Its head of an item. The time to live of one that never ends, none of ours, is -1. Flags follow
-#: if somebody has marked the item as stale.
+#: Its head of an item. One that never ends, none of ours, has -1 second to live. Flags follow if
+#: somebody has marked the item as stale.
 _VALUE = re.compile(rb"VA ([0-9]{1,20}) c([0-9]{1,20}) t(?:-1|([0-9]{1,20}))(?: [WXZ])*").fullmatch
 #: The text protocol's.
 _WRITTEN = (b"STORED", b"NOT_STORED", b"EXISTS", b"NOT_FOUND")
@@ -80,12 +78,11 @@ _NO_ROOM = (
 #: not just appeared.
 _MOST_APPENDS = 5
 _LONG_BYTES = 500_000
-#: How old a running server's time is at most, in seconds: a fraction that it does not count, a
-#: second until it counts the next one, and something for a thread that is late.
+#: In seconds: how old a running server's time is at most (the fraction that it does not count, a
+#: second until it counts the next one, and something for a thread that is late); for how long an
+#: answer is good, while clocks drift by milliseconds; by how much two answers differ at most.
 _MOST_BEHIND = 2.1
-#: For how long an answer is good, in seconds. Clocks drift apart by some milliseconds meanwhile.
 _GOOD_FOR = 10.0
-#: A running server's answers differ by less than two seconds, besides the drift of clocks.
 _MOST_DIFFERENCE = 2.5
 #: memcached reads less than the first as a duration (up to 30 days), or a server's clock was never
 #: set; it cannot count beyond the last.
@@ -277,8 +274,8 @@ class Connection(Stream):
     async def until(self, ttl_seconds: float) -> int:
         """Return the expiration of a record that is stored now, to live that long or longer.
 
-        A date; or seconds, for a server that does not tell its time. `NotHere`: the time is not
-        known on this connection.
+        It is a date, or seconds where the server does not tell its time. `NotHere` if this
+        connection cannot know it.
         """
         if self.began >= self.good_until:
             try:

@@ -1,11 +1,9 @@
 """Leases in memcached, through pymemcache. `connections` lists the commands of each verb.
 
-Why a version can be trusted. memcached's CAS numbers begin again at 1 when
-the server restarts, so a number alone could name the next owner's record. It
-is used alone only on a connection that was made before the number was got and
-has not broken since; a restart would have cut it. On any other connection the
-record is read first and compared with the one that the number stood for, and
-the number that came with it is used, on that same connection:
+Why a version can be trusted. CAS numbers begin again at 1 when the server restarts, so a number
+alone could name the next owner's record. It is used alone only on a connection that was made before
+the number was got: a restart would have cut it. On any other one the record is read first and
+compared with the one that the number stood for, and the number that came with it is used:
 
     we                    memcached                next owner
     ms k … ─────────────▶ HD c1
@@ -16,22 +14,19 @@ the number that came with it is used, on that same connection:
     mg k ───────────────▶ (the next owner's record)
     not as we left it: changed, and nothing is deleted
 
-Limits. Behind a proxy that reconnects by itself, say `via_proxy`. memcached may
-evict a live record under memory pressure, and forgets all of them on a restart:
-the lock then does not exclude, and fencing at the Datastore commit refuses the
-loser's write. A record is kept until a date in the server's own time
-(`connections`), one to four seconds longer than asked. Behind a proxy, and where
-the server does not tell its time, seconds are sent instead: a server that was
-just stopped for a while counts them from an earlier moment, and two leases may
-overlap. By the text protocol (before 1.6.12), a crashed holder's lock may go to
-a caller that came later than those in the queue.
+Limits. Behind a proxy that reconnects by itself, say `via_proxy`. memcached may evict a live record
+under memory pressure, and forgets all on a restart: the lock then does not exclude, and fencing at
+the Datastore commit refuses the loser's write. A record is kept until a date in the server's own
+time (`connections`), one to four seconds longer than asked. Behind a proxy, and where the server
+does not tell its time, seconds are sent: a server that was just stopped counts them from an earlier
+moment, and two leases may overlap. By the text protocol (before 1.6.12), a crashed holder's lock
+may go to a caller that came later than those in the queue.
 
-Several servers. Rendezvous hashing of its id finds the one server of each lock:
-all processes agree without talking, and a new server takes over only the locks
-that move to it. No lock ever moves because a server is down: one process would
-find it on the second server while another one still holds it on the first. A
-change of the list is like a restart of a memcached: for as long as processes with
-the old and the new list run side by side, locks that moved do not exclude.
+Several servers. Rendezvous hashing of its id finds the one server of each lock: all processes agree
+without talking, and a new server takes over only the locks that move to it. No lock moves because a
+server is down: one process would find it on the second server while another holds it on the first.
+A change of the list is like a restart: while processes with the old and the new list run side by
+side, locks that moved do not exclude.
 """
 
 from __future__ import annotations
@@ -85,8 +80,7 @@ class MemcacheStore(WaitingStore):
             outlive memcached's. Every change then reads the record first, one round trip more.
         protocol: "meta", "text", or None to ask each server. The same in all processes: by the
             text protocol a record is stored without the grace that the meta protocol counts on.
-        tls: for a connection over TLS: how to check the server's certificate. Connecting may take
-            three times as long then.
+        tls: how to check the server's certificate. Connecting may take three times as long.
         clock: ours, to compare with the server's.
 
     Attributes:
@@ -172,9 +166,8 @@ class MemcacheStore(WaitingStore):
     async def afence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
         """Append; the number is the record's CAS number, above the time when the server started.
 
-        CAS numbers begin again at 1 when the server restarts. The time of the
-        start comes first, so numbers grow all the same, unless the server's
-        clock was set back, or it had counted 2^32 changes in each second.
+        So it grows over restarts too, unless the server's clock was set back, or it had counted
+        2^32 changes in each second.
         """
         return await self.connections.exchange(True, self._fence, self.keys.lock(lock_id), line)
 
@@ -205,15 +198,13 @@ class MemcacheStore(WaitingStore):
     async def _number(self, connection: Connection, version: _Version) -> int | None:
         """Return the CAS number to use for a version; None where the record is of another.
 
-        Where the version cannot be trusted, the record is read. Read and change
-        go over one connection, which a restart in between would break.
+        Read and change go over one connection, which a restart in between would break.
         """
         if connection.number <= version.latest and version.cas > 0 and not self.via_proxy:
             return version.cas
         item = await connection.read(version.key)
-        # A holder that extends its lease writes the same record again, which the number tells where
-        # it is known. After a restart the record cannot be there by chance: it has its owner's
-        # random token.
+        # An extension writes the same record again, which the number tells where it is known. After
+        # a restart no record is the same by chance: it has its owner's random token.
         if item is not None and item.record == version.record and version.cas in (0, item.cas):
             return item.cas
         return None
@@ -304,16 +295,13 @@ def _tls(ca: str, cert: str, key: str) -> ssl.SSLContext:
     """Return how to check the server's certificate, and the one to show, if there is any."""
     if key and not cert:
         raise AddressError("key= is the key of cert=, which is missing")
+    words = "ca= must be a readable file with certificates of authorities (PEM)"
     try:
         context = ssl.create_default_context(cafile=ca or None)
-    except OSError:
-        words = "ca= must be a readable file with certificates of authorities (PEM)"
-        raise AddressError(words) from None
-    try:
+        words = "cert= and key= must be readable files with a certificate and its key (PEM)"
         if cert:
             context.load_cert_chain(cert, key or None)
     except OSError:
-        words = "cert= and key= must be readable files with a certificate and its key (PEM)"
         raise AddressError(words) from None
     return context
 
