@@ -82,8 +82,6 @@ def open_store(url: str) -> LeaseStore:
 
 
 def _store_of(parts: SplitResult) -> LeaseStore:
-    if parts.scheme not in SCHEMES:
-        raise _unknown_scheme(parts.scheme)
     kind = parts.scheme.partition("+")[0]
     # Imported when it is used: some need an extra, and Google's clients take long to import.
     module = importlib.import_module(f"userlock.stores.{_MODULES.get(kind, kind)}")
@@ -118,23 +116,20 @@ def _split(url: str, schemes: Collection[str]) -> SplitResult:
         raise AddressError(
             f"a URL like memcache://127.0.0.1:11211 is a str, not {type(url).__name__}"
         )
+    scheme = url.partition(":")[0].lower()
+    if scheme not in schemes:
+        near = meant(scheme, schemes, "{}://")
+        known = ", ".join(f"{name}://" for name in schemes)
+        end = f" ({near})" if near else ""
+        raise AddressError(f"it names no lease store: it must begin with one of {known}{end}")
     if "#" in url:
         raise AddressError("the text after # would not count; a # in a password or option is %23")
     if not url.isprintable() or _FORM.fullmatch(url) is None:
-        if url.partition(":")[0].lower() not in schemes:
-            raise _unknown_scheme(url)
         raise AddressError(
             "it must look like SCHEME://USER:PASSWORD@HOST:PORT/DB?OPTION=VALUE. In a password or "
             "option @ is %40, / is %2F, ? is %3F, : is %3A and a space is %20"
         )
     return urlsplit(url)
-
-
-def _unknown_scheme(url: str) -> AddressError:
-    near = meant(url.partition(":")[0].lower(), SCHEMES, "{}://")
-    known = ", ".join(f"{name}://" for name in SCHEMES)
-    end = f" ({near})" if near else ""
-    return AddressError(f"it names no lease store: it must begin with one of {known}{end}")
 
 
 def options_of(

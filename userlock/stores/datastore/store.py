@@ -111,26 +111,19 @@ class DatastoreStore(WaitingStore):
     @classmethod
     def of_parts(cls, parts: SplitResult) -> DatastoreStore:
         """Return the store that a URL names; other parts as `ndb.Client` finds them, when used."""
-        options = options_of(
-            parts,
-            forms={"timeout": SECONDS},
-            database="",
-            namespace="",
-            prefix="userlock",
-            kind=DEFAULT_KIND,
-            timeout=f"{TIMEOUT}",
+        defaults = {"prefix": "userlock", "kind": DEFAULT_KIND, "timeout": f"{TIMEOUT}"}
+        options: Any = options_of(
+            parts, forms={"timeout": SECONDS}, database="", namespace="", **defaults
         )
         if parts.path or "@" in parts.netloc:
             raise AddressError("it must look like datastore://PROJECT?database=DB&prefix=NAME")
-        timeout = float(options["timeout"])
-        if timeout > _MOST_SECONDS:
+        options["timeout"] = float(options["timeout"])
+        if options["timeout"] > _MOST_SECONDS:
             raise AddressError(f"timeout must be at most {_MOST_SECONDS} seconds")
         # None: as the environment says, or the default one.
-        place = {name: options[name] or None for name in ("database", "namespace")}
+        place = {name: options.pop(name) or None for name in ("database", "namespace")}
         client = functools.partial(ndb.Client, project=parts.netloc or None, **place)
-        return cls(
-            client_factory=client, prefix=options["prefix"], kind=options["kind"], timeout=timeout
-        )
+        return cls(client_factory=client, **options)
 
     async def acreate(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
         calls = self._calls(lock_id)
