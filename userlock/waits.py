@@ -148,13 +148,8 @@ async def _until_done(
     begin: Callable[[asyncio.Future[bool]], object],
     end: Callable[[], object],
     seconds: float,
-    *,
-    through: bool = False,
 ) -> bool:
-    """Wait for a future that somebody else sets; return whether that was done in time.
-
-    `through`: a cancellation is raised once that was done, or the time is over.
-    """
+    """Wait for a future that somebody else sets; return whether that was done in time."""
     future: asyncio.Future[bool] = loop.create_future()
     # A loop that is late sees the event first, and then that the time is over.
     timer = loop.call_later(seconds, _set, future, False)
@@ -162,12 +157,7 @@ async def _until_done(
         begin(future)
         section = _finishing.get()()
         if section is None:
-            try:
-                return await future
-            except asyncio.CancelledError:
-                if through:  # for another future: this one is cancelled as well
-                    await finish(_until_done, loop, begin, end, timer.when() - loop.time())
-                raise
+            return await future
         while True:
             try:
                 # Shielded: anyio cancels in each iteration of the loop, before the event is seen.
@@ -198,10 +188,17 @@ async def ready(
     add, remove = loop.add_reader, loop.remove_reader
     if to_write:
         add, remove = loop.add_writer, loop.remove_writer
-    end = functools.partial(remove, number)
-    if seconds <= 0 or not await _until_done(
-        loop, lambda future: add(number, _set, future), end, seconds, through=not to_write
-    ):
+    wait = functools.partial(
+        _until_done, loop, lambda future: add(number, _set, future), lambda: remove(number)
+    )
+    ends = loop.time() + seconds
+    try:
+        in_time = seconds > 0 and await wait(seconds)
+    except asyncio.CancelledError:
+        if not to_write:
+            await finish(wait, ends - loop.time())
+        raise
+    if not in_time:
         raise TimeoutError("timed out")
 
 
