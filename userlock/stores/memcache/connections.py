@@ -268,7 +268,8 @@ class Connection(Stream):
 
     async def remove(self, key: bytes, cas: int) -> bool:
         """Delete an item if it has that CAS number; return whether it was."""
-        reply, removed = await self.ask(self.dialect.remove % (key, cas)), self.dialect.removed
+        removed = self.dialect.removed
+        reply = await self.ask(self.dialect.remove % (key, cas))
         return reply == removed[0] or _is_first(reply, removed)
 
     async def until(self, ttl_seconds: float) -> int:
