@@ -1,8 +1,7 @@
 """Calls that may hang: each in a thread, and waited for as long as it may take.
 
-Clients wait in more places than they have time-outs for: look-ups of names, first
-credentials, connections of before a fork, retries of their own. A thread bounds
-them all. One that hangs goes on without its caller; there is a bound on their number.
+Clients wait in more places than they have time-outs for: look-ups of names, first credentials,
+connections of before a fork, retries of their own. A call that hangs goes on without its caller.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class BoundedCalls:
                 free.release()
 
         try:
-            done = begun_in_thread(work, self._name, daemon=True)
+            done = begun_in_thread(work, self._name)
         except RuntimeError as error:
             free.release()
             raise TimeoutError(str(error)) from error

@@ -1,8 +1,7 @@
 """Requests to Datastore past ndb, over the connection of an `ndb.Client`.
 
-The client's stub is a public attribute of it. Requests on it meet nothing of
-ndb's: no context, no event loop, no cache, no hooks, no retries, and no
-transaction of the caller's, which only takes part in requests that name it.
+Requests on the client's public stub meet nothing of ndb's: no context, event loop, cache, hooks or
+retries, and no transaction of the caller's, which takes part in requests that name it only.
 
 Sources: google.datastore.v1 datastore.proto (`Mutation`, `MutationResult`).
 """
@@ -17,7 +16,7 @@ from google.cloud.datastore_v1.types import datastore as datastore_types
 from google.cloud.datastore_v1.types import entity as entity_types
 from google.cloud.datastore_v1.types import query as query_types
 
-from userlock.waits import Bell, task_loop
+from userlock.waits import result_of, task_loop
 
 # The plain protobuf classes: proto-plus's wrappers are some twenty times slower.
 Entity: Any = entity_types.Entity.pb()
@@ -72,21 +71,18 @@ class Endpoint:
         request = _LookupRequest.pb()(keys=keys)
         # Explicit because a stale answer would show a lock as free.
         request.read_options.read_consistency = datastore_types.ReadOptions.ReadConsistency.STRONG
-        response = await self._call("lookup", _LookupRequest, request, timeout)
-        return datastore_types.LookupResponse.pb(response)
+        return await self._call("lookup", _LookupRequest, request, timeout)
 
     async def run_query(self, query: Any, timeout: float) -> Any:
         """Return the next batch of results of a query."""
         request = _RunQueryRequest.pb()(query=query)
         self._place(request.partition_id)
-        response = await self._call("run_query", _RunQueryRequest, request, timeout)
-        return datastore_types.RunQueryResponse.pb(response).batch
+        return (await self._call("run_query", _RunQueryRequest, request, timeout)).batch
 
     async def commit(self, mutation: Any, timeout: float) -> Any:
         """Apply one mutation, in no transaction; return its `MutationResult`.
 
-        A single mutation is atomic by itself, and the server compares its
-        `base_version` while it applies it.
+        It is atomic by itself, and the server compares its `base_version` while it applies it.
         """
         mode = _CommitRequest.Mode.NON_TRANSACTIONAL
         request = _CommitRequest.pb()(mode=mode, mutations=[mutation])
@@ -94,8 +90,7 @@ class Endpoint:
 
     async def send_commit(self, request: Any, timeout: float) -> Any:
         """Send a commit request, in which the database is filled in; return its results."""
-        response = await self._call("commit", _CommitRequest, request, timeout)
-        return datastore_types.CommitResponse.pb(response).mutation_results
+        return (await self._call("commit", _CommitRequest, request, timeout)).mutation_results
 
     def _place(self, partition: Any) -> None:
         partition.project_id = self.project
@@ -106,18 +101,17 @@ class Endpoint:
         request.project_id = self.project
         request.database_id = self.database
         send, wrapped = getattr(self._stub or self.client.stub, rpc), message.wrap(request)
+        options: Any = {"timeout": timeout, "metadata": self._metadata}
         if task_loop() is None:
-            return send(wrapped, timeout=timeout, metadata=self._metadata)
-        future = send.future(wrapped, timeout=timeout, metadata=self._metadata)
-        try:
-            bell = Bell()
-            future.add_done_callback(lambda _: bell.ring())
-            while not future.done():
-                await bell.sleep(timeout)
-        except BaseException:
-            future.cancel()
-            raise
-        return future.result()
+            response = send(wrapped, **options)
+        else:
+            future = send.future(wrapped, **options)
+            try:
+                response = await result_of(future)
+            except BaseException:
+                future.cancel()
+                raise
+        return type(response).pb(response)
 
 
 @functools.cache

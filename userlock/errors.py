@@ -66,7 +66,6 @@ can be tried again from its beginning.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Protocol
 
 from userlock.ids import are_plain, quoted, show_key
@@ -110,10 +109,10 @@ def _rebuild(
     return error
 
 
-def _describe(problem: str, facts: Iterable[tuple[str, object]], remedy: str) -> str:
-    """Return a message of several lines: the problem, the facts, the remedy."""
-    lines = [f"{problem}.", *(f"  {name}: {value}" for name, value in facts)]
-    return "\n".join([*lines, f"  To fix it: {remedy}."])
+def _describe(problem: str, facts: dict[str, object], remedy: str) -> str:
+    """Return a message of several lines: the problem, the facts that there are, the remedy."""
+    lines = [f"  {name}: {value}" for name, value in facts.items() if value is not None]
+    return "\n".join([f"{problem}.", *lines, f"  To fix it: {remedy}."])
 
 
 def _entity(key: object, kind: str) -> str:
@@ -124,8 +123,8 @@ def _known(lock_id: str | None) -> str:
     return "not known" if lock_id is None else quoted(lock_id)
 
 
-def _write_site(put_at: object, *, deleting: bool) -> tuple[str, str]:
-    return "deleted at" if deleting else "put at", str(put_at or "not known")
+def _write_site(put_at: object, *, deleting: bool, more: str = "") -> dict[str, object]:
+    return {"deleted at" if deleting else "put at": f"{put_at or 'not known'}{more}"}
 
 
 class ConfigurationError(UserLockError):
@@ -300,11 +299,8 @@ class WriteViolation(UserLockError):
         detail: str = "",
         deleting: bool = False,
     ) -> None:
-        facts = [
-            ("write policy", policy) if policy else ("lock id", _known(lock_id)),
-            *([] if read_at is None else [("read at", str(read_at))]),
-            _write_site(put_at, deleting=deleting),
-        ]
+        guard = {"write policy": policy} if policy else {"lock id": _known(lock_id)}
+        facts = {**guard, "read at": read_at, **_write_site(put_at, deleting=deleting)}
         problem = f"{_entity(key, kind)} {self.problem}{f' ({detail})' if detail else ''}"
         super().__init__(_describe(problem, facts, self.remedy))
         self.key, self.kind = key, kind
@@ -512,8 +508,8 @@ class WriteNotFenced(UserLockError):
         remedy: str,
     ) -> None:
         problem = f"{_entity(key, kind)} was not {'deleted' if deleting else 'put'}: {reason}"
-        facts = [] if lock_id is None else [("lock id", _known(lock_id))]
-        facts = [*facts, _write_site(put_at, deleting=deleting)]
+        known = None if lock_id is None else _known(lock_id)
+        facts = {"lock id": known, **_write_site(put_at, deleting=deleting)}
         super().__init__(_describe(problem, facts, remedy))
         self.key, self.lock_id, self.put_at = key, lock_id, put_at
 
@@ -593,20 +589,21 @@ class StaleWriteError(UserLockError):
         may_have_landed: bool = False,
         locked: bool = True,
     ) -> None:
-        facts: list[tuple[str, object]] = [("lock id", _known(lock_id))]
-        if read_version:
-            facts.append(("read at", f"{read_at or 'not known'} (version {read_version})"))
-        name, site = _write_site(put_at, deleting=deleting)
         found = f" (the server has version {found_version})" if found_version else ""
-        facts.append((name, f"{site}{found}"))
+        facts: dict[str, object] = {
+            "lock id": _known(lock_id),
+            "read at": f"{read_at or 'not known'} (version {read_version})"
+            if read_version
+            else None,
+            **_write_site(put_at, deleting=deleting, more=found),
+        }
         if others_landed:
-            facts.append(("others", f"{others_landed} other writes of its commit have landed"))
+            facts["others"] = f"{others_landed} other writes of its commit have landed"
         if may_have_landed:
-            doubt = (
+            facts["in doubt"] = (
                 "the reply to an earlier attempt was lost, and the write it met may be its own; "
                 "look before you run the request again"
             )
-            facts.append(("in doubt", doubt))
         outcome = "so this write was refused and nothing was overwritten"
         problem = f"{show_key(key)} {self._problem}, {outcome}"
         remedy = self._remedy if locked else self._remedy_without_lock
@@ -655,13 +652,12 @@ class NotUnique(UserLockError):
         holder: Any,
         put_at: object | None,
     ) -> None:
-        shown = value if are_plain() else "not shown"
-        facts: list[tuple[str, object]] = [
-            ("constraint", constraint),
-            ("value", shown),
-            ("of", show_key(holder)),
-            _write_site(put_at, deleting=False),
-        ]
+        facts = {
+            "constraint": constraint,
+            "value": value if are_plain() else "not shown",
+            "of": show_key(holder),
+            **_write_site(put_at, deleting=False),
+        }
         remedy = (
             "choose another value, or give the other entity another one; "
             "userlock.constraints.put_as_copy() finds the next free name"
@@ -705,7 +701,7 @@ class CommitInDoubt(UserLockError):
             f"the reply to a commit was lost, and whether it was applied is not known. Perhaps "
             f"among others, it has {'deleted' if deleting else 'put'} {_entity(key, kind)}"
         )
-        facts = (("lock id", _known(lock_id)), _write_site(put_at, deleting=deleting))
+        facts = {"lock id": _known(lock_id), **_write_site(put_at, deleting=deleting)}
         remedy = "look at what is stored before you run the request again"
         super().__init__(_describe(problem, facts, remedy))
         self.key, self.lock_id, self.put_at = key, lock_id, put_at

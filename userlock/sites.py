@@ -1,18 +1,16 @@
 """Name put sites, and keep the baseline file of known ones.
 
-A put site is a function whose puts (or deletes) its lock does not cover. The
-name of a site says the function, the violation and the kind of entity:
+A put site is a function whose puts (or deletes) its lock does not cover. Its name tells the
+function, the violation and the kind of entity:
 
     app/points.py::finish PutWithoutLock Learner
 
-The name stays the same when lines move. The call site of the read is reported
-with the site but is not part of its name: if the entity came from a cache, that
-is only the code that filled the cache. Files are named from the project's
+The name stays the same when lines move. The call site of the read is no part of it: if the entity
+came from a cache, that is only the code that filled the cache. Files are named from the project's
 folder, so that a site has one name on a laptop, in CI and in a production log.
 
-A baseline has one site per line, sorted, so that branches merge. Text after a
-`#` is a comment. A comment stays with its line, or with the line below it, when
-the file is rewritten:
+A baseline has one site per line, sorted, so that branches merge. Text after a `#` is a comment,
+which stays with its line, or with the line below it, when the file is rewritten:
 
     # Put sites that are known not to be covered by their lock. (…)
 
@@ -25,6 +23,7 @@ White space, `%` and `#` in a field are written as in URLs.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import re
 import shutil
@@ -84,11 +83,7 @@ class Site(NamedTuple):
 
     @classmethod
     def parse(cls, line: str) -> Site:
-        """Return the site that a line names.
-
-        Raises:
-            ValueError: the line names no site.
-        """
+        """Return the site that a line names; `ValueError` if it names none."""
         fields = [unquote(field, errors="surrogateescape") for field in line.split()]
         if len(fields) != 3 or "::" not in fields[0]:
             raise ValueError(
@@ -115,8 +110,7 @@ class Sighting:
 def facts_of(violation: WriteViolation) -> dict[str, Any]:
     """Return the facts about a violation's site for a log record, ready for JSON.
 
-    `violation`, `kind`, and `put` and `read`, each with `file`, `line` and
-    `function`, or None.
+    `violation`, `kind`, and `put` and `read`, each with `file`, `line` and `function`, or None.
     """
     put, read = (
         at._asdict() if isinstance(at, CallSite) else None
@@ -126,22 +120,15 @@ def facts_of(violation: WriteViolation) -> dict[str, Any]:
 
 
 class Project:
-    """Names files from the project's folder.
-
-    Args:
-        root: the project's folder.
-    """
+    """Names files from the project's folder, its root."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._names: dict[str, str] = {}
+        #: Returns the name of a file in this project.
+        self.name_of = functools.cache(self._name_of)
 
     def site_of(self, facts: object) -> Site:
-        """Return the site that facts from a log or report describe.
-
-        Raises:
-            ValueError: they describe no site.
-        """
+        """Return the site that facts from a log or report describe; `ValueError` if they do not."""
         match facts:
             case {"violation": str(violation), "kind": str(kind), **more} if violation and kind:
                 return Site(self._function(more.get("put")), violation, kind)
@@ -155,19 +142,11 @@ class Project:
                 return f"{self.name_of(file)}::{_COMPREHENSION.sub('', function) or '<module>'}"
         raise ValueError(f"no place in the code: {place!r:.200}")
 
-    def name_of(self, file: str) -> str:
-        """Return the name of a file in this project."""
-        name = self._names.get(file)
-        if name is None:
-            name = self._names[file] = self._name_of(file)
-        return name
-
     def _name_of(self, file: str) -> str:
         """Return the file's name from the root.
 
-        A file elsewhere may be the project's file in a deployment:
-        `/srv/app/points.py` is `app/points.py` if the project has that file. An
-        installed file may come from `src`.
+        A file elsewhere may be the project's file in a deployment: `/srv/app/points.py` is
+        `app/points.py` if the project has that file. An installed file may come from `src`.
         """
         path = PurePosixPath(file)
         if not path.is_absolute():
@@ -234,11 +213,6 @@ class _Comments:
     above: list[str] = dataclasses.field(default_factory=list)
     behind: str = ""
 
-    def merged(self, other: _Comments) -> _Comments:
-        """Return the comments of a site that has two lines, as after a merge."""
-        above = [*self.above, *(line for line in other.above if line not in self.above)]
-        return _Comments(above, self.behind or other.behind)
-
 
 class Baseline:
     """Known put sites, with their comments."""
@@ -265,9 +239,7 @@ class Baseline:
         """Return a baseline of the sites that were seen; with `keep`, also of those known."""
         new = Baseline(seen)
         new._head = self._head
-        new._sites |= {
-            site: comments for site, comments in self._sites.items() if keep or site in new
-        }
+        new._sites |= {site: self._sites[site] for site in self._sites if keep or site in new}
         return new
 
     def rewrite(self, path: Path, seen: Iterable[Site], *, keep: bool) -> Update:
@@ -303,11 +275,7 @@ class Baseline:
 
     @classmethod
     def parse(cls, text: str) -> Baseline:
-        """Return the baseline in a text.
-
-        Raises:
-            ValueError: a line names no put site. Names the line.
-        """
+        """Return the baseline in a text; `ValueError` names a line that names no put site."""
         baseline = cls()
         baseline._head = []
         above: list[str] = []
@@ -318,9 +286,11 @@ class Baseline:
                     site = Site.parse(fields)
                 except ValueError as error:
                     raise ValueError(f"line {number}: {error}") from error
-                comments = _Comments(above, f"# {comment.strip()}" if hash_sign else "")
-                known = baseline._sites.get(site)
-                baseline._sites[site] = comments if known is None else known.merged(comments)
+                # After a merge there may be two lines of a site.
+                comments = baseline._sites.setdefault(site, _Comments())
+                comments.above += [each for each in above if each not in comments.above]
+                if hash_sign and not comments.behind:
+                    comments.behind = f"# {comment.strip()}"
                 above = []
             elif hash_sign:
                 above.append(line.strip())

@@ -1,11 +1,11 @@
 """The two places where this library waits: a socket, and a bell or a time.
 
-Everything that waits is written once, as coroutines. A thread runs one to its end by `run`:
-it blocks wherever it waits, so nothing is ever suspended. An asyncio task awaits it, and the
-event loop goes on: no thread waits on behalf of a task.
+Everything that waits is written once, as coroutines. A thread runs one to its end by `run`: it
+blocks wherever it waits, so nothing is ever suspended. An asyncio task awaits it while its event
+loop goes on: no thread waits on behalf of a task.
 
-A cancellation is an exception that is raised at one of the two places, as a signal handler's
-is in a thread. Code that has to reach its end in spite of it runs in `finish`.
+A cancellation is raised at one of the two places, as a signal handler's exception is in a thread.
+Code that has to reach its end in spite of it runs in `finish`.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def locked(
 ) -> _R:
     """Call a function with a mutex.
 
-    On one line: whatever raises at a line, a debugger or a trace function, finds none
-    between the end of the call and the end of the `with`, where the mutex would stay locked.
+    On one line: there is none between the end of the call and that of the `with`, at which a trace
+    function could raise and leave the mutex locked.
     """
     with mutex: return function(*args, **kwargs)  # fmt: skip  # noqa: E701
 
@@ -98,8 +98,8 @@ def blocks_event_loop() -> bool:
 def running_code() -> tuple[int, int]:
     """Return the running thread, and the asyncio task if there is one.
 
-    Several threads and tasks may share a scope (`asyncio.to_thread` and new
-    tasks copy context variables). Each enters a lock on its own account.
+    Several may share a scope (`asyncio.to_thread` and new tasks copy context variables). Each
+    enters a lock on its own account.
     """
     loop = running_loop()
     return threading.get_ident(), 0 if loop is None else id(asyncio.current_task(loop))
@@ -148,27 +148,16 @@ async def _until_done(
     begin: Callable[[asyncio.Future[bool]], object],
     end: Callable[[], object],
     seconds: float,
-    *,
-    through: bool = False,
 ) -> bool:
-    """Wait for a future that somebody else sets; return whether that was done in time.
-
-    (A loop that is late sees the event first, and then that the time is over.)
-
-    `through`: a cancellation is raised once that was done, or the time is over.
-    """
+    """Wait for a future that somebody else sets; return whether that was done in time."""
     future: asyncio.Future[bool] = loop.create_future()
+    # A loop that is late sees the event first, and then that the time is over.
     timer = loop.call_later(seconds, _set, future, False)
     try:
         begin(future)
         section = _finishing.get()()
         if section is None:
-            try:
-                return await future
-            except asyncio.CancelledError:
-                if through:  # for another future: this one is cancelled as well
-                    await finish(_until_done, loop, begin, end, timer.when() - loop.time())
-                raise
+            return await future
         while True:
             try:
                 # Shielded: anyio cancels in each iteration of the loop, before the event is seen.
@@ -199,10 +188,17 @@ async def ready(
     add, remove = loop.add_reader, loop.remove_reader
     if to_write:
         add, remove = loop.add_writer, loop.remove_writer
-    end = functools.partial(remove, number)
-    if seconds <= 0 or not await _until_done(
-        loop, lambda future: add(number, _set, future), end, seconds, through=not to_write
-    ):
+    wait = functools.partial(
+        _until_done, loop, lambda future: add(number, _set, future), lambda: remove(number)
+    )
+    ends = loop.time() + seconds
+    try:
+        in_time = seconds > 0 and await wait(seconds)
+    except asyncio.CancelledError:
+        if not to_write:
+            await finish(wait, ends - loop.time())
+        raise
+    if not in_time:
         raise TimeoutError("timed out")
 
 
@@ -217,8 +213,7 @@ class Bell:
         rung: whether there is news for the waiter; it sets this back.
         woken: whether the news came from the store.
         news: what the store said, if it did; otherwise the record has to be read.
-        listen: waits for the bell in a way of the store's own, in a thread: it may listen to the
-            server meanwhile.
+        listen: waits for the bell in a thread, in a way of the store's own.
         disturb: called when the bell rings, for a thread that sleeps elsewhere.
     """
 
@@ -337,12 +332,13 @@ async def pause(clock: Clock, seconds: float) -> None:
 
 
 def begun_in_thread(
-    function: Callable[[], _R], name: str, *, daemon: bool = False
+    function: Callable[[], _R], name: str, *, daemon: bool = True, or_here: bool = False
 ) -> concurrent.futures.Future[_R]:
     """Begin a call in a new thread, with the context variables of this one.
 
-    Raises:
-        RuntimeError: there are too many threads, or the interpreter is ending.
+    `or_here`: it is made here and now where no thread can begin (there are too many, or the
+    interpreter is ending), because a late event loop is better than one that never goes on.
+    Otherwise that is a `RuntimeError`.
     """
     done: concurrent.futures.Future[_R] = concurrent.futures.Future()
 
@@ -353,8 +349,26 @@ def begun_in_thread(
             done.set_exception(error)
 
     context = contextvars.copy_context()
-    threading.Thread(target=context.run, args=(work,), name=name, daemon=daemon).start()
+    try:
+        threading.Thread(target=context.run, args=(work,), name=name, daemon=daemon).start()
+    except RuntimeError:
+        if not or_here:
+            raise
+        work()
     return done
+
+
+async def result_of(future: Any, seconds: float = threading.TIMEOUT_MAX) -> Any:
+    """Wait in a task for a future that another thread sets; `TimeoutError` after that long."""
+    bell = Bell()
+    future.add_done_callback(lambda _: bell.ring())
+    await bell.sleep(seconds)
+    try:
+        if not future.done():
+            raise TimeoutError(f"no result within {seconds:g} s")
+        return future.result()
+    finally:
+        del future  # it keeps its error, whose frames would keep it
 
 
 async def in_thread(function: Callable[[], _R]) -> _R:
@@ -364,12 +378,6 @@ async def in_thread(function: Callable[[], _R]) -> _R:
     """
     if task_loop() is None:
         return function()
-    bell = Bell()
-    try:
-        done = begun_in_thread(function, "userlock-writes")
-    except RuntimeError:  # better the event loop waits than nothing goes on
-        return function()
-    done.add_done_callback(lambda _: bell.ring())
-    while not done.done():
-        await bell.sleep(60)
-    return done.result()
+    begun = begun_in_thread(function, "userlock-writes", daemon=False, or_here=True)
+    result: _R = await result_of(begun)
+    return result

@@ -84,7 +84,7 @@ def _read(
         connection.begin()
         dialect = connection.dialect
         run(connection.send_each, [dialect.get % key for key in short])
-        items = {key: run(dialect.item, connection, run(connection.read_line)) for key in short}
+        items = {key: run(dialect.item, connection) for key in short}
         connection.finish()
         for key in keys:
             item = items.get(key, _FOREIGN)
@@ -205,7 +205,7 @@ def observe(connections: Connections, key: bytes) -> Observed:
 
     def exchange(first: Connection) -> Observed:
         first.begin()
-        version = run(first.line, b"version\r\n").decode("latin-1").strip().removeprefix("VERSION ")
+        version = run(first.ask, b"version\r\n").decode("latin-1").strip().removeprefix("VERSION ")
         first_seconds = time.monotonic() - began
         stats, *others = (_statistics(connections) for _ in range(4))
         life = _life(first, key)
@@ -249,10 +249,8 @@ def _life(connection: Connection, key: bytes) -> float | None:
     # By the text protocol, which all speak. The result depends on the moment in its second.
     stored_at = time.monotonic()
     connection.begin()
-    try:
-        run(connection.line, b"set %b 0 1 1\r\nx\r\n" % key)
-    except Refused:  # no memory; the self-test says so
-        return None
+    if run(connection.ask, b"set %b 0 1 1\r\nx\r\n" % key) != b"STORED":
+        return None  # no memory; the self-test says so
     while time.monotonic() - stored_at < _MOST_LIFE:
         time.sleep(_POLL_SECONDS)
         connection.begin()

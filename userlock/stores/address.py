@@ -1,8 +1,7 @@
 """A server's address, looked up when needed within a time limit.
 
-`getaddrinfo` has no timeout and may take half a minute when name servers are
-down. A lock that waits that long for a name makes a site slow that could have
-gone on without it.
+`getaddrinfo` has no timeout and may take half a minute when name servers are down, while the site
+could go on without the lock.
 """
 
 from __future__ import annotations
@@ -43,21 +42,17 @@ class Address:
             return str(ipaddress.ip_address(self.host))
         lookup = self._lookup
         if lookup is None:
-            try:
-                lookup = begun_in_thread(self._found, "userlock-resolve", daemon=True)
-            except RuntimeError as error:  # no more threads
-                raise OSError(f"cannot look {self.host!r} up: {error}") from error
+            lookup = begun_in_thread(self._found, "userlock-resolve", or_here=True)
             self._lookup = lookup
         if not concurrent.futures.wait([lookup], timeout).done:
             raise TimeoutError(f"cannot find {self.host!r}: the look-up takes over {timeout} s")
         # Each new connection asks again (they are rare), so that a server that moved is found.
         if self._lookup is lookup:
             self._lookup = None
-        problem = lookup.exception()  # UnicodeError for names that cannot be one, for instance
-        if problem is not None:
-            # A new one: an exception gathers the traceback of every place that it passes.
-            raise OSError(f"cannot find {self.host!r}: {problem}")
-        return lookup.result()
+        try:
+            return lookup.result()
+        except Exception as problem:  # UnicodeError for names that cannot be one, for instance
+            raise OSError(f"cannot find {self.host!r}: {problem}") from None
 
     def _found(self) -> str:
         found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)

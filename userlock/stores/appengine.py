@@ -1,35 +1,31 @@
 """Leases in App Engine's bundled memcache (extra `appengine`).
 
-For apps on App Engine standard that have `app_engine_apis: true` and
-`wrap_wsgi_app`. The service has add, get and compare-and-swap; there is no
-append, no compare-and-delete, and a swap always begins a new time to live. So
-the store keeps in the value what the service does not remember:
+For apps on App Engine standard that have `app_engine_apis: true` and `wrap_wsgi_app`. The service
+has add, get and compare-and-swap; there is no append, no compare-and-delete, and a swap always
+begins a new time to live. So the value has what the service does not remember:
 
     userlock/1 9f3a5c0d11e2b7a4 1763640060123\n      a name for this state; when it ends
     ["4f01","interactive",...                       the record
 
-`create` adds. `swap`, `remove` and `append` get the value, compare its name with
-the version, and swap it by the number that came with it. The name is random and
-part of the value, so a version means the same also after the service was flushed
-or restarted. (Its numbers are only relied on between two calls.) `remove` swaps in
-a tombstone that lives for a second; it counts as no record, and `create` swaps it
-for a new one. An uncontended lock costs three calls of the service.
+`create` adds. `swap`, `remove` and `append` get the value, compare its name with the version, and
+swap it by the number that came with it, which is relied on between two calls only. The name is
+random and part of the value, so a version means the same also after the service was flushed or
+restarted. `remove` swaps in a tombstone that lives for a second; it counts as no record, and
+`create` swaps it for a new one. An uncontended lock costs three calls of the service.
 
-Time. The end in the value is by the clock of the machine that wrote it; the
-service drops the value, and readers call it lapsed, by their own. While all
-three agree within `SKEW_SECONDS`, a record never lapses or goes early, and does
-both up to two of them late. Clocks that differ by more can end a lease early.
+Time. The end in the value is by the clock of the machine that wrote it; the service drops the
+value, and readers call it lapsed, by their own. While all three agree within `SKEW_SECONDS`, a
+record never lapses or goes early, and does both up to two of them late. Clocks that differ by more
+can end a lease early.
 
-Limits. The service may drop any value at any time: two can then hold a lock, and
-the fencing refuses the loser's write. Calls belong to a request: in other threads
-the SDK refuses them, which is an outage to the lock. So take leases that are long
-enough for the request, without heartbeats. The namespace of `namespace_manager` is
-not part of lock ids.
+Limits. The service may drop any value at any time: two can then hold a lock, and the fencing
+refuses the loser's write. Calls belong to a request: in other threads the SDK refuses them, which
+is an outage to the lock. So take leases that are long enough for the request, without heartbeats.
+The namespace of `namespace_manager` is not part of lock ids.
 
-Source: the SDK, `google/appengine/api/memcache` and `runtime/default_api_stub.py`
-of appengine-python-standard 3.1.0. Its `memcache.Client` is not used: it
-answers a failed call like a miss, unpickles every value, and keeps the numbers
-of swaps for all threads together.
+Source: the SDK, `google/appengine/api/memcache` and `runtime/default_api_stub.py` of
+appengine-python-standard 3.1.0. Its `memcache.Client` answers a failed call like a miss, unpickles
+every value, and keeps the numbers of swaps for all threads together, so it is not used.
 """
 
 from __future__ import annotations
@@ -88,10 +84,10 @@ _REFUSED = (
 )
 
 
-class _Found(NamedTuple):
-    """A value of the service that counts as a record."""
+class _Value(NamedTuple):
+    """A value of the service's."""
 
-    name: bytes  # of this state
+    name: bytes  # of this state; empty for a tombstone
     record: bytes
     ends_ms: int | None  # since 1970; None for another program's value
     number: int  # the service's for this state
@@ -132,45 +128,47 @@ class AppEngineStore(LeaseStore):
             name = _store(key, record, ends_ms, number)
             if name is not None:
                 return name
-            item = _look(key)
-            if _understood(item) is not None:
+            value = _look(key)
+            if value is not None and value.name:
                 return None
-            number = None if item is None else _number(item)
+            number = None if value is None else value.number
         return None  # others come and go
 
     def read(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
-        seconds = HURRIED_SECONDS if hurry else REPLY_SECONDS
-        found = _understood(_get(self._keys.lock(lock_id), seconds))
-        return None if found is None else self._stored(found)
+        value = _get(self._keys.lock(lock_id), HURRIED_SECONDS if hurry else REPLY_SECONDS)
+        return self._stored(value) if value is not None and value.name else None
 
     def swap(
         self, lock_id: str, version: object, record: bytes, ttl_seconds: float
     ) -> object | None:
         key, ends_ms = self._keys.lock(lock_id), self._ends_ms(ttl_seconds)
-        found = _of_version(key, version)
-        return None if found is None else _store(key, record, ends_ms, found.number)
+        value = _look(key)
+        if value is None or value.name != version:
+            return None
+        return _store(key, record, ends_ms, value.number)
 
     def remove(self, lock_id: str, version: object) -> bool:
         key = self._keys.lock(lock_id)
-        found = _of_version(key, version)
-        if found is None:
+        value = _look(key)
+        if value is None or value.name != version:
             return False
-        return _set(key, _TOMBSTONE, _TOMBSTONE_SECONDS, found.number)
+        return _set(key, _TOMBSTONE, _TOMBSTONE_SECONDS, value.number)
 
     def append(self, lock_id: str, line: bytes) -> Stored | None:
         key = self._keys.lock(lock_id)
         give_up_at = self._clock.now() + APPEND_SECONDS
         delay = 0.001
         while True:
-            found = _understood(_look(key))
-            if found is None:
+            value = _look(key)
+            if value is None or not value.name:
                 return None
-            if found.ends_ms is None:
-                return self._stored(found)
+            if value.ends_ms is None:
+                return self._stored(value)
+            longer = value._replace(record=value.record + line)
             # The same end again, as a date: the time to live stays as it was.
-            name = _store(key, found.record + line, found.ends_ms, found.number)
+            name = _store(key, longer.record, value.ends_ms, value.number)
             if name is not None:
-                return self._stored(found._replace(name=name, record=found.record + line))
+                return self._stored(longer._replace(name=name))
             if self._clock.now() >= give_up_at:
                 raise StoreUnavailable(
                     f"App Engine memcache: others changed the record for {APPEND_SECONDS:g} s",
@@ -191,39 +189,47 @@ class AppEngineStore(LeaseStore):
             return None
         return int(response.stats.oldest_item_age)
 
-    def _stored(self, found: _Found) -> Stored:
-        if found.ends_ms is None:
-            return Stored(found.record, found.name, lapsed=False)
-        left = found.ends_ms / 1000 + SKEW_SECONDS - self._clock.wall()
-        return Stored(found.record, found.name, left <= 0, left)
+    def _stored(self, value: _Value) -> Stored:
+        if value.ends_ms is None:
+            return Stored(value.record, value.name, lapsed=False)
+        left = value.ends_ms / 1000 + SKEW_SECONDS - self._clock.wall()
+        return Stored(value.record, value.name, left <= 0, left)
 
     def _ends_ms(self, ttl_seconds: float) -> int:
         return math.ceil((self._clock.wall() + ttl_seconds) * 1000)
 
 
-def _look(key: bytes) -> Any | None:
-    """Return the item before a change. If that fails, the change is not sent."""
+def _look(key: bytes) -> _Value | None:
+    """Return the value before a change. If that fails, the change is not sent."""
     try:
         return _get(key, REPLY_SECONDS)
     except StoreUnavailable as trouble:
         raise StoreUnavailable(trouble.reason, sent=False) from trouble.__cause__
 
 
-def _of_version(key: bytes, version: object) -> _Found | None:
-    """Return the record before a change, if it is still of that version."""
-    found = _understood(_look(key))
-    return found if found is not None and found.name == version else None
-
-
-def _get(key: bytes, seconds: float) -> Any | None:
-    """Return the item under the key, with its number; None when there is none."""
+def _get(key: bytes, seconds: float) -> _Value | None:
+    """Return the value under the key; None when there is none."""
     response = memcache.MemcacheGetResponse()
     _call("Get", memcache.MemcacheGetRequest(key=[key], for_cas=True), response, seconds)
     for status in response.get_status:
         # Otherwise no item would only mean that the service could not look.
         if status not in (_GetStatus.HIT, _GetStatus.MISS):
             raise _failed(_GetStatus.GetStatusCode.Name(status))
-    return response.item[0] if response.item else None
+    return _understood(response.item[0]) if response.item else None
+
+
+def _understood(item: Any) -> _Value:
+    if not item.cas_id:
+        raise StoreUnavailable("App Engine memcache: it gives no numbers to swap by", sent=False)
+    if item.flags == _PLAIN_BYTES:
+        if item.value == _TOMBSTONE:
+            return _Value(b"", b"", None, item.cas_id)
+        match = _HEADER.match(item.value)
+        if match is not None:
+            return _Value(match[1], item.value[match.end() :], int(match[2]), item.cas_id)
+    # Not ours. Named by its contents, so that an operator can remove it.
+    digest = hashlib.sha256(b"%d %b" % (item.flags, item.value)).digest()
+    return _Value(digest, b"?", None, item.cas_id)
 
 
 def _set(key: bytes, value: bytes, expires: int, number: int | None) -> bool:
@@ -290,24 +296,6 @@ def _store(key: bytes, record: bytes, ends_ms: int, number: int | None = None) -
     # its end: the time of grace comes after both.
     expires = min(math.ceil(ends_ms / 1000 + 2 * SKEW_SECONDS + GRACE_SECONDS), _LAST_SECOND)
     return name if _set(key, value, expires, number) else None
-
-
-def _understood(item: Any | None) -> _Found | None:
-    """Return the record in an item; None for none."""
-    if item is None or (item.flags == _PLAIN_BYTES and item.value == _TOMBSTONE):
-        return None
-    match = _HEADER.match(item.value) if item.flags == _PLAIN_BYTES else None
-    if match is None:
-        # Not ours. Named by its contents, so that an operator can remove it.
-        digest = hashlib.sha256(b"%d %b" % (item.flags, item.value)).digest()
-        return _Found(digest, b"?", None, _number(item))
-    return _Found(match[1], item.value[match.end() :], int(match[2]), _number(item))
-
-
-def _number(item: Any) -> int:
-    if not item.cas_id:
-        raise StoreUnavailable("App Engine memcache: it gives no numbers to swap by", sent=False)
-    return int(item.cas_id)
 
 
 of_parts = AppEngineStore.of_parts

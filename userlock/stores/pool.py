@@ -1,22 +1,21 @@
 """The connections of a process to one server.
 
-A process has about as many as it has callers that use locks at one moment, and
-never more than a bound: a caller that needs one more waits for its turn. Turns go
-in order. If connections were put back where anybody finds them, running threads
-would take them again and again before the waiting ones wake.
+A process has about as many as it has callers that use locks at one moment, and never more than a
+bound: a caller that needs one more waits for its turn. Turns go in order. If connections were put
+back where anybody finds them, running threads would take them again before the waiting ones wake.
 
-If the server fails one caller, the waiting ones fail at once: one after
-another, each would wait for the server as long as the first did.
+If the server fails one caller, the waiting ones fail at once: one after another, each would wait
+for the server as long as the first did.
 
-A thread makes the connection that it needs. Names, certificates, passwords and
-Sentinels are looked up by code that blocks, so a task waits while a thread makes
-one and puts it here; the thread ends then. Nothing is lost if the task has gone.
+A thread makes the connection that it needs. Names, certificates, passwords and Sentinels are looked
+up by code that blocks, so for a task a thread makes one, and puts it here if the task has gone.
 """
 
 from __future__ import annotations
 
 import abc
 import concurrent.futures
+import contextlib
 import functools
 import threading
 import weakref
@@ -26,7 +25,7 @@ from typing import Any, Generic, TypeVar, TypeVarTuple
 from userlock.fork import reset_in_child
 from userlock.lock.store import NoConnection, StoreUnavailable
 from userlock.stores.stream import Place, Stream
-from userlock.waits import Bell, begun_in_thread, locked, run, task_loop
+from userlock.waits import Bell, begun_in_thread, locked, result_of, run, task_loop
 
 #: For finding and connecting to a server, and for its reply, in seconds.
 CONNECT_TIMEOUT = 0.1
@@ -212,24 +211,16 @@ class Pool(abc.ABC, Generic[_C]):
         """Make a connection in a place: here, or for a task in a thread."""
         if task_loop() is None:
             return self._made(place, timeout)
+        make = functools.partial(self._made, place, timeout)
+        made = begun_in_thread(make, "userlock-connect", or_here=True)
         try:
-            made = begun_in_thread(
-                functools.partial(self._made, place, timeout), "userlock-connect", daemon=True
-            )
-        except RuntimeError:  # no more threads: better the event loop waits than nothing goes on
-            return self._made(place, timeout)
-        bell = Bell()
-        try:
-            made.add_done_callback(lambda _: bell.ring())
-            await bell.sleep(_MOST_CONNECTING)
-            if not made.done():
-                raise TimeoutError("connecting takes too long")
-            return made.result()
+            connection: _C = await result_of(made, _MOST_CONNECTING)
+            return connection
         except BaseException:  # the task has gone: the pool gets the connection
             made.add_done_callback(functools.partial(self._keep, timeout))
             raise
         finally:
-            del made  # it keeps its error, whose frames would keep it
+            del made  # as in `result_of`
 
     def _made(self, place: Place, timeout: float | None) -> _C:
         try:
@@ -253,8 +244,7 @@ class Pool(abc.ABC, Generic[_C]):
 
     def give_back(self, connection: _C) -> None:
         self.idle.append(connection)
-        if self._waiters:
-            self._hand_on()
+        self._hand_on()
 
     def close(self, connection: _C) -> None:
         connection.close()
@@ -317,10 +307,8 @@ class Pool(abc.ABC, Generic[_C]):
 
 
 def _close_all(idle: list[_C]) -> None:
-    while idle:
-        try:
+    with contextlib.suppress(IndexError):  # another thread may take the last one
+        while True:
             connection = idle.pop()
-        except IndexError:  # another thread took the last one
-            return
-        connection.close()
-        connection.place = None
+            connection.close()
+            connection.place = None

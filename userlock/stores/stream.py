@@ -1,10 +1,9 @@
 """Commands out and replies in, on one connection: one deadline and one bound per exchange.
 
-A socket's time-out bounds each `recv`, not the reply: one byte after 0.25 s, another one after
-0.25 s, and so on for hours. So every call of the socket gets the time that is left of its exchange.
-In a thread it blocks; in a task the event loop watches the socket. A reply is refused as soon as it
-announces more than the bound. After any error the connection must be closed: its replies are out
-of step with its commands from then on.
+A socket's time-out bounds each `recv`, not the reply: a byte every 0.25 s may go on for hours. So
+every call of the socket gets the time that is left of its exchange. In a thread it blocks; in a
+task the event loop watches the socket. A reply is refused as soon as it announces more than the
+bound. After any error the connection must be closed: its replies are out of step from then on.
 """
 
 from __future__ import annotations
@@ -80,8 +79,6 @@ class Stream:
         #: The socket's own time-out; 0 for a task's.
         self._patience = timeout
         self._loop: asyncio.AbstractEventLoop | None = None
-        #: The file number, for the first command of a thread's exchange on a plain socket.
-        self._first: int | None = None
         # Not over TLS. With a time-out a plain socket does not block. Its own `send` waits for room
         # first, which is a system call more; nearly always there is room.
         self.plain = type(sock) is socket.socket and os.name == "posix"
@@ -95,10 +92,8 @@ class Stream:
         """Begin an exchange: the time and the bytes that it may take count from here on."""
         self.began = self._now()
         self._room = MOST_BYTES
-        if blocking.now() or (loop := running_loop()) is None:
-            self._loop, self._first, patience = None, self._file, self._timeout
-        else:
-            self._loop, self._first, patience = loop, None, 0.0
+        self._loop = None if blocking.now() else running_loop()
+        patience = self._timeout if self._loop is None else 0.0
         if self._patience != patience:
             self._wait_at_most(patience)
 
@@ -113,10 +108,9 @@ class Stream:
 
     def close(self) -> None:
         """Send nothing any more: another file may get the number of this one. Others close it."""
-        self._file = self._first = None
+        self._file = None
 
     async def send(self, wire: bytes) -> None:
-        self._first = None
         try:
             rest = wire if self._file is None else wire[os.write(self._file, wire) :]
         except BlockingIOError:
@@ -131,19 +125,18 @@ class Stream:
             rest = rest[await self._in_task(self._loop, self._socket.send, rest) :]
 
     async def ask(self, wire: bytes) -> bytes:
-        """Send a command whose reply is one line; return it without its end. With few steps."""
-        first = self._first
-        if first is None:
+        """Send a command whose reply is one line; return it without its end."""
+        if self._file is None or self._loop is not None or self._room < MOST_BYTES:
             await self.send(wire)
             line = await self.read_line()
-        else:
+        else:  # a thread's first command: with few steps
             try:
-                rest = wire[os.write(first, wire) :]
+                rest = wire[os.write(self._file, wire) :]
             except BlockingIOError:
                 rest = wire
             if rest:
                 await self.send(rest)
-            self._first, self._room = None, MOST_BYTES - _SHORT
+            self._room -= _SHORT
             reply = self._socket.recv(_SHORT)
             line = reply[:-2]
             if reply[-2:] != b"\r\n" or b"\n" in line:
@@ -166,17 +159,13 @@ class Stream:
         """Return a block of `size` bytes, and skip the line end after it."""
         if not 0 <= size <= MOST_VALUE_BYTES:
             raise TooLong(f"it announced {size:,} bytes; the most is {MOST_VALUE_BYTES:,}")
-        buffer, missing = self._buffer, size + 2 - len(self._buffer)
-        if missing > 0:
-            chunks = [buffer]
-            while missing > 0:
-                chunks.append(await self.receive(min(max(missing, _CHUNK), _MOST_CHUNK)))
-                missing -= len(chunks[-1])
-            buffer = b"".join(chunks)
-        if buffer[size : size + 2] != b"\r\n":
+        block = bytearray(self._buffer)
+        while len(block) < size + 2:
+            block += await self.receive(_MOST_CHUNK)
+        if block[size : size + 2] != b"\r\n":
             raise Refused("it sent a block of another length than it said")
-        self._buffer = buffer[size + 2 :]
-        return buffer[:size]
+        self._buffer = bytes(block[size + 2 :])
+        return bytes(block[:size])
 
     async def receive(self, size: int = _CHUNK) -> bytes:
         """Return the next bytes, however many have come, from behind those read by line."""

@@ -5,8 +5,8 @@ A password that is not percent-encoded ends up in other parts of the URL:
     redis://:pa/ss@host/0       ":pa" is the host, "/ss@host/0" the path
     redis://:pa#ss@host/0       ":pa" is the host, "ss@host/0" the fragment
 
-So only a URL of the usual form is taken apart. No error shows another part of
-a URL than `shown_url` gives: errors of urllib and of clients quote their input.
+So only a URL of the usual form is taken apart, and errors show no other part of it than `shown_url`
+gives: those of urllib and of clients quote their input.
 """
 
 from __future__ import annotations
@@ -82,8 +82,6 @@ def open_store(url: str) -> LeaseStore:
 
 
 def _store_of(parts: SplitResult) -> LeaseStore:
-    if parts.scheme not in SCHEMES:
-        raise _unknown_scheme(parts.scheme)
     kind = parts.scheme.partition("+")[0]
     # Imported when it is used: some need an extra, and Google's clients take long to import.
     module = importlib.import_module(f"userlock.stores.{_MODULES.get(kind, kind)}")
@@ -95,8 +93,7 @@ def open_url(url: str, make: Callable[[SplitResult], _T], schemes: Collection[st
     """Return what `make` returns for the parts of a URL.
 
     Raises:
-        ValueError: the URL is malformed, or `make` refuses it. It shows what may be shown, and
-            has no other error in its chain.
+        ValueError: the URL is malformed, or `make` refuses it. It has no other error in its chain.
         ImportError: as `make` raises it.
     """
     problem = ""
@@ -119,23 +116,20 @@ def _split(url: str, schemes: Collection[str]) -> SplitResult:
         raise AddressError(
             f"a URL like memcache://127.0.0.1:11211 is a str, not {type(url).__name__}"
         )
+    scheme = url.partition(":")[0].lower()
+    if scheme not in schemes:
+        near = meant(scheme, schemes, "{}://")
+        known = ", ".join(f"{name}://" for name in schemes)
+        end = f" ({near})" if near else ""
+        raise AddressError(f"it names no lease store: it must begin with one of {known}{end}")
     if "#" in url:
         raise AddressError("the text after # would not count; a # in a password or option is %23")
     if not url.isprintable() or _FORM.fullmatch(url) is None:
-        if url.partition(":")[0].lower() not in schemes:
-            raise _unknown_scheme(url)
         raise AddressError(
             "it must look like SCHEME://USER:PASSWORD@HOST:PORT/DB?OPTION=VALUE. In a password or "
             "option @ is %40, / is %2F, ? is %3F, : is %3A and a space is %20"
         )
     return urlsplit(url)
-
-
-def _unknown_scheme(url: str) -> AddressError:
-    near = meant(url.partition(":")[0].lower(), SCHEMES, "{}://")
-    known = ", ".join(f"{name}://" for name in SCHEMES)
-    end = f" ({near})" if near else ""
-    return AddressError(f"it names no lease store: it must begin with one of {known}{end}")
 
 
 def options_of(

@@ -132,7 +132,7 @@ def at(microseconds: int) -> Timestamp:
 
 class TestTimes:
     def fresh(self, ttl_seconds: float = 10, wall: float = 5000) -> Any:
-        return rows.fresh(Key(), b"first", ttl_seconds, wall)
+        return rows.fresh(b"first", ttl_seconds, wall).entity(Key())
 
     @pytest.mark.parametrize("ttl", [0.001, 1, 10, 60, 86_400])
     def test_never_early_and_not_much_later(self, ttl: float) -> None:
@@ -151,11 +151,11 @@ class TestTimes:
 
     def test_a_rewritten_row_keeps_its_beginning(self) -> None:
         row = rows.read_row(written(self.fresh(), 1000 * SECOND), at(1003 * SECOND))
-        entity = rows.rewritten(Key(), row, b"first\nline", b"another")
+        entity = row._replace(record=b"first\nline", write_id=b"another").entity(Key())
         again = rows.read_row(written(entity, 1009 * SECOND, version=8), at(1009 * SECOND))
         assert (again.record, again.version, again.began) == (b"first\nline", 8, 1000 * SECOND)
         assert (again.ttl, again.expire_at, again.write_id) == (row.ttl, row.expire_at, b"another")
-        twice = rows.rewritten(Key(), again, b"first\nline\nmore", b"third")
+        twice = again._replace(record=b"first\nline\nmore", write_id=b"third").entity(Key())
         later = rows.read_row(written(twice, 1009 * SECOND), at(1011 * SECOND))
         assert (later.began, later.stored.lapsed) == (1000 * SECOND, True)
 

@@ -1,17 +1,15 @@
 """A lock's row: its name, its properties, and when it has lapsed. No I/O.
 
-Time is Datastore's alone. It says when a row was written (`update_time`) and
-when it was read (`read_time`), both by one clock that orders commits
-(google.datastore.v1 `EntityResult`, `LookupResponse`, `QueryResultBatch`). So the
-clients' clocks may be far apart. An append changes the update time, so it stores
-the beginning that it found as `leased_at`. The first write cannot store it: only
-the answer to that write tells it.
+Time is Datastore's alone. It says when a row was written (`update_time`) and when it was read
+(`read_time`), both by one clock that orders commits (google.datastore.v1 `EntityResult`,
+`LookupResponse`, `QueryResultBatch`), so clients' clocks may be far apart. An append changes the
+update time, so it stores the beginning that it found as `leased_at`. The first write cannot: only
+the answer to it tells the time.
 
-Names. A key's name has at most 1,500 bytes of UTF-8, is not `__…__`, and the best
-practices (https://cloud.google.com/datastore/docs/best-practices) ask for one
-without slashes; a lock id may be any text. Ids that fit are used as they are, so
-that an operator can look them up in the console; others by their SHA-256. The sign
-after the prefix keeps the two apart.
+Names. A key's name has at most 1,500 bytes of UTF-8, is not `__…__`, and should have no slash
+(https://cloud.google.com/datastore/docs/best-practices); a lock id may be any text. Ids that fit
+are used as they are, for the console; others by their SHA-256. A sign after the prefix keeps the
+two apart.
 """
 
 from __future__ import annotations
@@ -45,12 +43,12 @@ _TYPES = {RECORD: "blob_value", TTL: "integer_value"}
 
 _SECOND = 1_000_000
 _GRACE = int(GRACE_SECONDS * _SECOND)
-# How much longer than its time to live a row counts: the kernel corrects a holder's
-# clock by up to 1/2000 of its rate, and a leap second is smeared by 1/86400.
+# How much longer than its time to live a row counts: a holder's clock is corrected by up to 1/2000
+# of its rate, and a leap second is smeared by 1/86400.
 _SLACK = 50_000
 _SLACK_PART = 1000
-# `expire_at` is the one time that comes from a client's clock. A day after the end, so
-# that a clock that is hours behind does not have a living row swept away.
+# `expire_at` comes from a client's clock: one that is hours behind must not have a living row swept
+# away.
 _SWEEP_AFTER = 86_400 * _SECOND
 _LAST_TIMESTAMP = 253_402_300_799 * _SECOND  # the year 9999
 
@@ -59,12 +57,12 @@ class Row(NamedTuple):
     """A row as it was read. Times in microseconds since 1970, by Datastore's clock."""
 
     record: bytes
-    version: int  # Datastore's name for this state, which no other one of the row ever has
-    began: int  # its time to live
     ttl: int
     expire_at: int  # when it may be swept
     write_id: bytes  # of the write that made this state
-    now: int  # when it was read
+    began: int = 0  # its time to live; 0: when it was written
+    version: int = 0  # Datastore's name for this state, which no other one of the row ever has
+    now: int = 0  # when it was read
 
     @property
     def left(self) -> int:
@@ -79,42 +77,33 @@ class Row(NamedTuple):
     def stored(self) -> Stored:
         return Stored(self.record, self.version, self.left <= 0, self.left / _SECOND)
 
+    def entity(self, key: Any) -> Any:
+        entity = Entity(key=key)
+        properties = entity.properties
+        properties[RECORD].blob_value = self.record
+        properties[TTL].integer_value = self.ttl
+        properties[EXPIRE_AT].timestamp_value.FromMicroseconds(self.expire_at)
+        properties[WRITE_ID].blob_value = self.write_id
+        if self.began:
+            properties[LEASED_AT].timestamp_value.FromMicroseconds(self.began)
+        for value in properties.values():
+            value.exclude_from_indexes = True
+        return entity
+
 
 def new_write_id() -> bytes:
-    """Return a random name for one write.
+    """Return a random name for one write, without which an extension would begin no new life.
 
-    Datastore gives an unchanged row neither a new version nor a new update time
-    (`MutationResult.version`): an extension with the same record would begin no new life.
+    Datastore gives an unchanged row no new version and update time (`MutationResult.version`).
     """
     return secrets.token_bytes(8)
 
 
-def fresh(key: Any, record: bytes, ttl_seconds: float, wall: float) -> Any:
-    """Return the entity that begins a life. `wall` is now, only for sweeping dead rows."""
+def fresh(record: bytes, ttl_seconds: float, wall: float) -> Row:
+    """Return a row that begins a life. `wall` is now, only for sweeping dead rows."""
     ttl = math.ceil(ttl_seconds * _SECOND)
     sweep = min(int(wall * _SECOND) + ttl + _GRACE + _SWEEP_AFTER, _LAST_TIMESTAMP)
-    return _entity(key, record, ttl, sweep, new_write_id())
-
-
-def rewritten(key: Any, row: Row, record: bytes, write_id: bytes) -> Any:
-    """Return the entity with another record, in the same life."""
-    return _entity(key, record, row.ttl, row.expire_at, write_id, row.began)
-
-
-def _entity(
-    key: Any, record: bytes, ttl: int, expire_at: int, write_id: bytes, began: int | None = None
-) -> Any:
-    entity = Entity(key=key)
-    properties = entity.properties
-    properties[RECORD].blob_value = record
-    properties[TTL].integer_value = ttl
-    properties[EXPIRE_AT].timestamp_value.FromMicroseconds(expire_at)
-    properties[WRITE_ID].blob_value = write_id
-    if began is not None:
-        properties[LEASED_AT].timestamp_value.FromMicroseconds(began)
-    for value in properties.values():
-        value.exclude_from_indexes = True
-    return entity
+    return Row(record, ttl, sweep, new_write_id())
 
 
 def read_row(result: Any, read_time: Any) -> Row:
@@ -124,24 +113,19 @@ def read_row(result: Any, read_time: Any) -> Row:
         # A name that is missing is added to this copy, without a type.
         if properties[name].WhichOneof("value_type") != kind:
             raise ValueError("something else stores entities of this kind, under this name")
-    now, changed = microseconds(read_time), microseconds(result.update_time)
+    now, changed = read_time.ToMicroseconds(), result.update_time.ToMicroseconds()
     if not now or not changed:
         raise StoreUnavailable("datastore: the server does not say when rows are written and read")
-    leased_at = LEASED_AT in properties
+    began = properties[LEASED_AT].timestamp_value if LEASED_AT in properties else result.update_time
     return Row(
         record=properties[RECORD].blob_value,
-        version=result.version,
-        began=microseconds(properties[LEASED_AT].timestamp_value) if leased_at else changed,
         ttl=properties[TTL].integer_value,
-        expire_at=microseconds(properties[EXPIRE_AT].timestamp_value),
+        expire_at=properties[EXPIRE_AT].timestamp_value.ToMicroseconds(),
         write_id=properties[WRITE_ID].blob_value,
+        began=began.ToMicroseconds(),
+        version=result.version,
         now=now,
     )
-
-
-def microseconds(timestamp: Any) -> int:
-    """Return the time since 1970; 0 for a timestamp that is not set."""
-    return int(timestamp.seconds * _SECOND + timestamp.nanos // 1000)
 
 
 def check_prefix(prefix: str) -> str:
@@ -153,11 +137,8 @@ def check_prefix(prefix: str) -> str:
 
 def check_kind(kind: str) -> str:
     """Return the kind, if Datastore takes it; `ValueError` otherwise."""
-    if (
-        not _PLAIN.fullmatch(kind)
-        or _RESERVED.fullmatch(kind)
-        or len(kind.encode()) > MAX_NAME_BYTES
-    ):
+    plain = _PLAIN.fullmatch(kind) and not _RESERVED.fullmatch(kind)
+    if not plain or len(kind.encode()) > MAX_NAME_BYTES:
         raise AddressError(
             f"a kind must be 1 to {MAX_NAME_BYTES} bytes of UTF-8 without '/' and control "
             f"characters, and not '__…__'"

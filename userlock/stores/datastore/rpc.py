@@ -25,8 +25,8 @@ from userlock.lock.store import RecordBusy, RecordRefused, StoreUnavailable
 from userlock.stores.datastore.rows import Row, read_row
 from userlock.waits import pause
 
-#: For one RPC, connecting included, in seconds. A hanging Datastore costs one request this, and a
-#: quarter of it to look, before the breaker opens. gRPC goes on to connect in the background.
+#: For one RPC, connecting included, in seconds. A hanging Datastore costs a request this, and a
+#: quarter of it to look, before the breaker opens.
 TIMEOUT = 0.4
 
 _FIRST_DELAY = 0.02
@@ -44,15 +44,14 @@ _ADVICE = {
 }
 # No trouble, but a row that is not as the mutation expects.
 _DOES_NOT_FIT = {"insert": grpc.StatusCode.ALREADY_EXISTS, "update": grpc.StatusCode.NOT_FOUND}
-# gRPC's words for an RPC that did not leave this process: there was no connection,
-# or no credentials to go with it.
+# gRPC's words for an RPC that did not leave this process, for want of a connection or credentials.
 _NOT_SENT = (
     "failed to connect to all addresses",
     "DNS resolution failed",
     "Getting metadata from plugin failed",
 )
-# Its words in a forked child for an RPC on a connection of the parent's: nothing is written
-# to that. A new channel gets those, too, until an RPC has failed on them.
+# Its words in a forked child for an RPC on a connection of the parent's, to which nothing is
+# written. A new channel gets those, too, until an RPC has failed on them.
 _FOR_PARENTS_CONNECTION = ("wrong file descriptor generation", "closed on fork")
 
 
@@ -175,7 +174,7 @@ class Calls:
 
         None for an error of the code `unfit`.
         """
-        where = self._endpoint.name
+        where = f"{self._endpoint.name}: {rpc}"
         while True:
             timeout = max(min(self._timeout, self._ends - self._clock.now()), 0.001)
             try:
@@ -184,17 +183,14 @@ class Calls:
                 if not _stayed_here(error):
                     self._sent = True
                     self._unanswered = error.code() is grpc.StatusCode.UNAVAILABLE
-                if unfit is not None and error.code() is unfit:
+                if error.code() is unfit:
                     return None
-                trouble = _translated(
-                    error, f"{where}: {rpc}", sent=self._sent, unanswered=self._unanswered
-                )
-                cause = error if ids.are_plain() else None  # its text may name a row, and so a lock
+                trouble = self._translated(error, where)
+                trouble.__cause__ = error if ids.are_plain() else None  # it may name a lock
                 if not (isinstance(trouble, RecordBusy) or _for_parents_connection(error)):
                     if not (repeat and isinstance(trouble, ConnectionBroken)):
-                        raise trouble from cause
+                        raise trouble from trouble.__cause__
                     repeat = False
-                trouble.__cause__ = cause
             except (ValueError, IndexError) as error:  # a closed channel; a commit without result
                 raise StoreUnavailable(f"{where}: {error}", sent=self._sent) from error
             else:
@@ -202,6 +198,22 @@ class Calls:
                 self._unanswered = False
                 return answer
             await self.wait_or_raise(trouble)
+
+    def _translated(self, error: Any, where: str) -> StoreUnavailable:
+        code = error.code()
+        details = error.details() or "" if ids.are_plain() else "(lock ids are hidden)"
+        reason = f"{where}: {code.name}: {details:.300}"
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return StoreUnavailable(reason, slow=True)
+        if code is grpc.StatusCode.ABORTED:
+            return RecordBusy(reason)
+        if code is grpc.StatusCode.UNAVAILABLE or _for_parents_connection(error):
+            # Behind a front end, the end of a connection is not the end of the commit.
+            return ConnectionBroken(reason, sent=self._sent, slow=self._unanswered)
+        if code is grpc.StatusCode.INVALID_ARGUMENT:
+            return RecordRefused(reason)
+        advice = f" ({_ADVICE[code]})" if code in _ADVICE else ""
+        return StoreUnavailable(reason + advice)
 
 
 def _stayed_here(error: Any) -> bool:
@@ -220,20 +232,3 @@ def _for_parents_connection(error: Any) -> bool:
         return False
     details = (error.details() or "").lower()
     return any(words in details for words in _FOR_PARENTS_CONNECTION)
-
-
-def _translated(error: Any, where: str, *, sent: bool, unanswered: bool) -> StoreUnavailable:
-    code = error.code()
-    details = error.details() or "" if ids.are_plain() else "(lock ids are hidden)"
-    reason = f"{where}: {code.name}: {details:.300}"
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return StoreUnavailable(reason, slow=True)
-    if code is grpc.StatusCode.ABORTED:
-        return RecordBusy(reason)
-    if code is grpc.StatusCode.UNAVAILABLE or _for_parents_connection(error):
-        # Behind a front end, the end of a connection is not the end of the commit.
-        return ConnectionBroken(reason, sent=sent, slow=unanswered)
-    if code is grpc.StatusCode.INVALID_ARGUMENT:
-        return RecordRefused(reason)
-    advice = f" ({_ADVICE[code]})" if code in _ADVICE else ""
-    return StoreUnavailable(reason + advice)

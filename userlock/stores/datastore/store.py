@@ -1,9 +1,8 @@
 """Leases in Google Cloud Datastore: a row per lock, changed by compare and swap.
 
-Two commits a lock cost more time and money than two commands to memcached, but a
-granted lock stays granted, whatever is evicted or restarted. A mutation that names
-the version it was decided on (`base_version`) is skipped when the row has another
-(`conflict_detected`). So there is no transaction to begin, hold and roll back:
+Two commits a lock cost more than two commands to memcached, but a granted lock stays granted,
+whatever is evicted or restarted. A mutation that names the version it was decided on
+(`base_version`) is skipped when the row has another, so no transaction has to be begun and held:
 
     verb     RPCs (1 round trip each)                  None when
     create   insert                                    ALREADY_EXISTS, and the row lives
@@ -15,30 +14,28 @@ the version it was decided on (`base_version`) is skipped when the row has anoth
     append   as read, then update by version;          missing, or dead
              all again while others were faster
 
-It never takes part in a transaction, and needs no ndb context (`userlock.datastore_rpc`).
-Time is Datastore's alone (`rows`). A lease ends at its time to live plus 0.05 s and a
-thousandth, because clocks run at different rates. A version is the row's for ever, so a
-change decided on an old one is refused, also after the row was created again.
+It never takes part in a transaction, and needs no ndb context (`userlock.datastore_rpc`). Time is
+Datastore's alone (`rows`). A lease ends at its time to live plus 0.05 s and a thousandth, because
+clocks run at different rates. A version is the row's for ever, so a change decided on an old one is
+refused, also after the row was created again.
 
 Limits:
-- A lock with dozens of waiters belongs in memcached: Datastore slows down when one
-  row is written many times a second. At 50 ms a round trip, measured with the
-  emulator, 20 appends that begin at once are all in after 2 s, with 11 RPCs each;
-  of 40, one has given up after 4 s.
-- A dead row that nobody has read since it died can still be swapped and removed by
-  its version: nobody else has had the lock. The first read deletes it.
-- If deleting a missing row by its version is no conflict (the documentation does not
-  say), `remove` answers True when the row had already gone.
+- A lock with dozens of waiters belongs in memcached: Datastore slows down when one row is written
+  many times a second. At 50 ms a round trip, measured with the emulator, 20 appends that begin at
+  once are all in after 2 s, with 11 RPCs each; of 40, one has given up after 4 s.
+- A dead row that nobody has read since it died can still be swapped and removed by its version:
+  nobody else has had the lock. The first read deletes it.
+- If deleting a missing row by its version is no conflict (the documentation does not say), `remove`
+  answers True when the row had already gone.
 - After a long outage gRPC may wait up to two minutes before it reconnects.
-- Fork: with a factory (the default, and for URLs) each process has a client of its
-  own; a client that was handed in goes on in the child. Both need gRPC's support
-  for forks where gRPC was used before: it is on unless GRPC_ENABLE_FORK_SUPPORT is 0
-  (measured on grpcio 1.85), and does not work while another thread has an RPC under
-  way. Where it is off, each verb raises `StoreUnavailable` in the child.
+- Fork: with a factory (the default, and for URLs) each process has a client of its own; a client
+  that was handed in goes on in the child. Both need gRPC's support for forks where gRPC was used
+  before. It is on unless GRPC_ENABLE_FORK_SUPPORT is 0 (measured on grpcio 1.85), and does not work
+  while another thread has an RPC under way. Where it is off, verbs raise `StoreUnavailable`.
 
-Dead rows stay until the next read of the lock. A policy on `expire_at`, set once for
-each kind, sweeps them a day after the end of the lease by its taker's clock (not in the
-mode optimistic with entity groups; see https://cloud.google.com/datastore/docs/ttl):
+Dead rows stay until the next read of the lock. A policy on `expire_at`, set once for each kind,
+sweeps them a day after the end of the lease by its taker's clock (not in the mode optimistic with
+entity groups; see https://cloud.google.com/datastore/docs/ttl):
 
     gcloud firestore fields ttls update expire_at \\
         --collection-group=UserLockLease --enable-ttl --database='(default)'
@@ -114,30 +111,23 @@ class DatastoreStore(WaitingStore):
     @classmethod
     def of_parts(cls, parts: SplitResult) -> DatastoreStore:
         """Return the store that a URL names; other parts as `ndb.Client` finds them, when used."""
-        options = options_of(
-            parts,
-            forms={"timeout": SECONDS},
-            database="",
-            namespace="",
-            prefix="userlock",
-            kind=DEFAULT_KIND,
-            timeout=f"{TIMEOUT}",
+        defaults = {"prefix": "userlock", "kind": DEFAULT_KIND, "timeout": f"{TIMEOUT}"}
+        options: Any = options_of(
+            parts, forms={"timeout": SECONDS}, database="", namespace="", **defaults
         )
         if parts.path or "@" in parts.netloc:
             raise AddressError("it must look like datastore://PROJECT?database=DB&prefix=NAME")
-        timeout = float(options["timeout"])
-        if timeout > _MOST_SECONDS:
+        options["timeout"] = float(options["timeout"])
+        if options["timeout"] > _MOST_SECONDS:
             raise AddressError(f"timeout must be at most {_MOST_SECONDS} seconds")
         # None: as the environment says, or the default one.
-        place = {name: options[name] or None for name in ("database", "namespace")}
+        place = {name: options.pop(name) or None for name in ("database", "namespace")}
         client = functools.partial(ndb.Client, project=parts.netloc or None, **place)
-        return cls(
-            client_factory=client, prefix=options["prefix"], kind=options["kind"], timeout=timeout
-        )
+        return cls(client_factory=client, **options)
 
     async def acreate(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
         calls = self._calls(lock_id)
-        entity = rows.fresh(calls.key, record, ttl_seconds, self._clock.wall())
+        entity = rows.fresh(record, ttl_seconds, self._clock.wall()).entity(calls.key)
         result = await calls.commit(Mutation(insert=entity))
         if result is None:
             row = await calls.look_up()
@@ -157,7 +147,7 @@ class DatastoreStore(WaitingStore):
         if not _is_version(version):
             return None
         calls = self._calls(lock_id)
-        entity = rows.fresh(calls.key, record, ttl_seconds, self._clock.wall())
+        entity = rows.fresh(record, ttl_seconds, self._clock.wall()).entity(calls.key)
         result = await calls.commit(Mutation(update=entity, base_version=version))
         return None if result is None else result.version
 
@@ -168,10 +158,8 @@ class DatastoreStore(WaitingStore):
         return await calls.commit(Mutation(delete=calls.key, base_version=version)) is not None
 
     async def aappend(self, lock_id: str, line: bytes) -> Stored | None:
-        """Append. After a broken connection the row's write id tells whether that was carried out.
-
-        If another write came since, the line is appended again to a row in the same life.
-        """
+        # After a broken connection the write id of the row tells whether that was done. If another
+        # write came since, the line is appended again to a row in the same life.
         calls, write_id = self._calls(lock_id), rows.new_write_id()
         in_doubt: tuple[Row, ConnectionBroken] | None = None
         while True:
@@ -182,9 +170,10 @@ class DatastoreStore(WaitingStore):
                 return None
             if row.write_id == write_id:
                 return row.stored
-            entity = rows.rewritten(calls.key, row, row.record + line, write_id)
+            longer = row._replace(record=row.record + line, write_id=write_id)
+            update = Mutation(update=longer.entity(calls.key), base_version=row.version)
             try:
-                result = await calls.commit(Mutation(update=entity, base_version=row.version))
+                result = await calls.commit(update)
             except ConnectionBroken as trouble:
                 if in_doubt is not None:
                     raise
@@ -193,9 +182,8 @@ class DatastoreStore(WaitingStore):
                 continue
             if result is not None:
                 # Datastore's time as of the commit, if reported.
-                now = max(row.now, rows.microseconds(result.update_time))
-                record = row.record + line
-                return row._replace(record=record, version=result.version, now=now).stored
+                now = max(row.now, result.update_time.ToMicroseconds())
+                return longer._replace(version=result.version, now=now).stored
             await calls.wait_or_raise(RecordBusy("datastore: others were faster to change the row"))
 
     def close(self) -> None:
@@ -232,10 +220,9 @@ class DatastoreStore(WaitingStore):
 
 
 async def _living(calls: Calls) -> Row | None:
-    """Return the row; None when there is none, or it is dead.
+    """Return the row; None when there is none, or it is dead: then it is deleted.
 
-    A dead one is deleted, so that its former holder cannot prolong it any more. Where that fails,
-    the answer is good all the same: `create` will find the row.
+    So its former holder cannot prolong it any more. Where that fails, `create` finds the row.
     """
     row = await calls.look_up()
     if row is None or not row.gone:

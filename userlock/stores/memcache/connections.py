@@ -5,20 +5,18 @@
     read        mg K c t v                       gets K
     swap        ms K n T C<cas> c                cas K 0 T n <cas> + gets K
     remove      md K C<cas>                      cas K 0 -1 0 <cas>
-    append      ms K n MA q + mg K c t v         append K 0 0 n + gets K
+    append      ms K n MA + mg K c t v           append K 0 0 n + gets K
 
-The text protocol gives no CAS number for what is written, so a `gets` in the
-same packet asks for it. Nor does it tell how long a record has still to live.
-Source: memcached's doc/protocol.txt.
+The text protocol gives no CAS number for what is written, so a `gets` in the same packet asks for
+it; nor does it tell how long a record has still to live. Source: memcached's doc/protocol.txt.
 
-pymemcache makes the connection (addresses, TLS, options); from then on its
-socket is used here directly: replies are counted in bytes, so that nothing that
-another client stored can pass for a reply, several commands go in one packet,
-and an exchange has a deadline and a bound (`stream`).
+pymemcache makes the connection (addresses, TLS), whose socket is then used directly: replies are
+counted in bytes, so nothing that another client stored can pass for a reply, several commands go in
+one packet, and an exchange has a deadline and a bound (`stream`).
 
 Connections are numbered, and a version knows the latest one of its time. One that is not later
-proves that the server has not been restarted since (a restart cuts every connection), and so that
-CAS numbers still mean what they meant.
+proves that the server has not been restarted since (a restart cuts every connection), so CAS
+numbers still mean what they meant.
 
 Expiration dates. memcached counts whole seconds, and one of its threads sets that clock once a
 second: while it runs, the clock is behind by less than two seconds. After a stop (SIGSTOP, a
@@ -34,14 +32,14 @@ that one has had its turn. "For 60 seconds" then counts from when the server was
     ours until 12:01:30     12:01:00: gone
                             ms k … ◀─────────────────────── theirs, half a minute too early
 
-So commands carry a date in the server's own time. An item that is stored late ends when it would
-have ended anyway; one that comes after its date is not stored.
+So commands carry a date in the server's own time: an item that is stored late ends when it would
+have ended anyway, and one that comes after its date is not stored.
 
 Each connection asks for the server's time (`stats`) when it is made, and from time to time. The
-answer is at most two seconds old, or older if the server has just been stopped; so the latest
-possible time counts. A server whose time is far behind what it was either has been stopped, or its
-clock has not gone on while its machine was suspended. A new connection decides between the two:
-the thread that sets the clock is the one that accepts connections.
+answer is at most two seconds old, or older if the server has just been stopped, so the latest
+possible time counts. A server whose time is far behind has been stopped, or its clock stood still
+while its machine was suspended. A new connection decides which: the thread that accepts it is the
+one that sets the clock.
 """
 
 from __future__ import annotations
@@ -54,7 +52,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pymemcache.client.base import Client
-from pymemcache.exceptions import MemcacheError
 
 import userlock.ids as ids
 from userlock.clock import SYSTEM_CLOCK, Clock
@@ -64,33 +61,36 @@ from userlock.stores.pool import SLOW, NotHere, Pool
 from userlock.stores.stream import Refused, Stream, TooLong, number, words
 
 _ERRORS = (b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR")
-#: Whole commands up to this length fit into one record of TLS, and into memcached's buffer.
-_MOST_RECORD_BYTES = 8192
-#: The meta protocol's reply to a change, with the item's CAS number.
-_STORED = re.compile(rb"HD c([0-9]{1,20})").fullmatch
-#: Its head of an item. The time to live of one that never ends, none of ours, is -1. Flags follow
-#: if somebody has marked the item as stale.
+#: Replies of the meta protocol to a change: the item's CAS number, or a refusal.
+_CHANGED = re.compile(rb"HD c([0-9]{1,20})|(?:EX|NF|NS)(?: .*)?").fullmatch
+#: Its head of an item. One that never ends, none of ours, has -1 second to live. Flags follow if
+#: somebody has marked the item as stale.
 _VALUE = re.compile(rb"VA ([0-9]{1,20}) c([0-9]{1,20}) t(?:-1|([0-9]{1,20}))(?: [WXZ])*").fullmatch
+#: The text protocol's.
+_WRITTEN = (b"STORED", b"NOT_STORED", b"EXISTS", b"NOT_FOUND")
 #: memcached's replies to an append for want of memory. Beyond a megabyte, and where only the
 #: longer item finds no room, it replies as if there were no item.
 _NO_ROOM = (
     b"SERVER_ERROR out of memory storing object",
     b"SERVER_ERROR object too large for cache",
 )
-#: How old a running server's time is at most, in seconds: a fraction that it does not count, a
-#: second until it counts the next one, and something for a thread that is late.
+#: How often an item may appear between the two commands of an `append`; one of such a length has
+#: not just appeared.
+_MOST_APPENDS = 5
+_LONG_BYTES = 500_000
+#: In seconds: how old a running server's time is at most (the fraction that it does not count, a
+#: second until it counts the next one, and something for a thread that is late); for how long an
+#: answer is good, while clocks drift by milliseconds; by how much two answers differ at most.
 _MOST_BEHIND = 2.1
-#: For how long an answer is good, in seconds. Clocks drift apart by some milliseconds meanwhile.
 _GOOD_FOR = 10.0
-#: A running server's answers differ by less than two seconds, besides the drift of clocks.
 _MOST_DIFFERENCE = 2.5
 #: memcached reads less than the first as a duration (up to 30 days), or a server's clock was never
 #: set; it cannot count beyond the last.
 _FIRST_DATE, _LAST_DATE = 1 << 30, (1 << 31) - 1
 
 
-class _WithoutCas(Refused):
-    """The stored item has no CAS number."""
+class WithoutCas(Refused):
+    """An item was stored without a CAS number, so nothing could ever change it safely."""
 
     def __init__(self) -> None:
         super().__init__("memcached runs without CAS (option -C), so it cannot hold locks")
@@ -105,49 +105,33 @@ class Item(NamedTuple):
 
 
 class Meta:
-    """The meta protocol. Keys, and expirations (`until`), as memcached takes them."""
+    """The meta protocol. It takes keys, and expirations (`until`), as memcached does."""
 
     #: How much longer than its time to live to keep a record.
     grace_seconds: float = GRACE_SECONDS
-    #: The command that reads the item under a key.
+    #: Commands; and replies, of which the first one says that it was done.
     get = b"mg %b c t v\r\n"
+    append, appended = b"ms %b %d MA\r\n%b\r\n", (b"HD", b"NS", *_NO_ROOM)
+    remove, removed = b"md %b C%d\r\n", (b"HD", b"EX", b"NF")
 
     async def create(self, wire: Connection, key: bytes, record: bytes, until: int) -> int | None:
         """Add an item. Its CAS number, 0 if not known; None if there is one already."""
-        reply = await wire.ask(b"ms %b %d T%d c ME\r\n%b\r\n" % (key, len(record), until, record))
-        stored = _STORED(reply)
-        cas = self._cas(reply, b"NS") if stored is None else int(stored[1])
+        create = b"ms %b %d T%d c ME\r\n%b\r\n" % (key, len(record), until, record)
+        cas = _changed(await wire.ask(create))
         if cas == 0:
-            # Created, but nothing could ever change it safely.
-            await wire.line(b"md %b\r\n" % key)
-            raise _WithoutCas
+            raise WithoutCas
         return cas
 
     async def swap(
         self, wire: Connection, key: bytes, cas: int, record: bytes, until: int
     ) -> int | None:
         """Replace an item of that CAS number. The new one; None if it has changed or gone."""
-        reply = await wire.line(
-            b"ms %b %d T%d c C%d\r\n%b\r\n" % (key, len(record), until, cas, record)
-        )
-        return self._cas(reply, b"EX", b"NF", b"NS")
+        swap = b"ms %b %d T%d c C%d\r\n%b\r\n" % (key, len(record), until, cas, record)
+        return _changed(await wire.ask(swap))
 
-    async def remove(self, wire: Connection, key: bytes, cas: int) -> bool:
-        """Delete the item if it has that CAS number; return whether it was."""
-        reply = await wire.ask(b"md %b C%d\r\n" % (key, cas))
-        return reply == b"HD" or _is_done(reply, b"HD", b"EX", b"NF")
-
-    async def append(self, wire: Connection, key: bytes, line: bytes) -> tuple[bool, Item | None]:
-        """Add a line; return whether that was done, and the item right afterwards."""
-        await wire.send_each([b"ms %b %d MA q\r\n%b\r\n" % (key, len(line), line), self.get % key])
-        first = await wire.read_line()
-        appended = first not in (b"NS", *_NO_ROOM)
-        item = await self.item(wire, first if appended else await wire.read_line())
-        wire.finish()
-        return appended, item
-
-    async def item(self, wire: Connection, line: bytes) -> Item | None:
-        """Return the item in the answer to `get`, which begins with this line."""
+    async def item(self, wire: Connection) -> Item | None:
+        """Return the item in the answer to `get`."""
+        line = await wire.read_line()
         value = _VALUE(line)
         if value is None:
             if line == b"EN":
@@ -157,53 +141,28 @@ class Meta:
         record = await wire.read_block(int(size))
         return Item(record, int(cas), None if left is None else int(left))
 
-    @staticmethod
-    def _cas(reply: bytes, *refusals: bytes) -> int | None:
-        stored = _STORED(reply)
-        if stored is not None:
-            return int(stored[1])
-        if reply.partition(b" ")[0] in refusals:
-            return None
-        raise unexpected(reply)
-
 
 class Text:
     """The text protocol: for servers before the other, and those that speak no other. As `Meta`."""
 
     grace_seconds: float = 0.0
     get = b"gets %b\r\n"
+    append, appended = b"append %b 0 0 %d\r\n%b\r\n", (b"STORED", b"NOT_STORED", *_NO_ROOM)
+    # A negative time to live ends the item at once.
+    remove, removed = b"cas %b 0 -1 0 %d\r\n\r\n", (b"STORED", b"EXISTS", b"NOT_FOUND")
 
     async def create(self, wire: Connection, key: bytes, record: bytes, until: int) -> int | None:
         add = b"add %b 0 %d %d\r\n%b\r\n" % (key, until, len(record), record)
-        await wire.send_each([add, self.get % key])
-        try:
-            return await self._written(wire, record, b"NOT_STORED")
-        except _WithoutCas:
-            # Created, but nothing could ever change it safely.
-            await wire.line(b"delete %b\r\n" % key)
-            raise
+        return await self._write(wire, key, add, record)
 
     async def swap(
         self, wire: Connection, key: bytes, cas: int, record: bytes, until: int
     ) -> int | None:
         swap = b"cas %b 0 %d %d %d\r\n%b\r\n" % (key, until, len(record), cas, record)
-        await wire.send_each([swap, self.get % key])
-        return await self._written(wire, record, b"EXISTS", b"NOT_FOUND")
+        return await self._write(wire, key, swap, record)
 
-    async def remove(self, wire: Connection, key: bytes, cas: int) -> bool:
-        # A negative time to live ends the item at once.
-        reply = await wire.line(b"cas %b 0 -1 0 %d\r\n\r\n" % (key, cas))
-        return _is_done(reply, b"STORED", b"EXISTS", b"NOT_FOUND")
-
-    async def append(self, wire: Connection, key: bytes, line: bytes) -> tuple[bool, Item | None]:
-        append = b"append %b 0 0 %d\r\n%b\r\n" % (key, len(line), line)
-        await wire.send_each([append, self.get % key])
-        appended = _is_done(await wire.read_line(), b"STORED", b"NOT_STORED", *_NO_ROOM)
-        item = await self.item(wire, await wire.read_line())
-        wire.finish()
-        return appended, item
-
-    async def item(self, wire: Connection, line: bytes) -> Item | None:
+    async def item(self, wire: Connection) -> Item | None:
+        line = await wire.read_line()
         if line == b"END":
             return None
         # VALUE <key> <flags> <bytes> [<cas>]
@@ -215,16 +174,19 @@ class Text:
             raise Refused("it answered more than one value")
         cas = number(fields[4]) if len(fields) > 4 else 0
         if not cas:
-            raise _WithoutCas
+            raise WithoutCas
         return Item(record, cas, None)
 
-    async def _written(self, wire: Connection, record: bytes, *refusals: bytes) -> int | None:
+    async def _write(
+        self, wire: Connection, key: bytes, command: bytes, record: bytes
+    ) -> int | None:
         """Return the CAS number of the item just written; None if it was refused."""
-        stored = _is_done(await wire.read_line(), b"STORED", *refusals)
+        await wire.send_each([command, self.get % key])
+        stored = _is_first(await wire.read_line(), _WRITTEN)
         item = None
         try:
-            item = await self.item(wire, await wire.read_line())
-        except _WithoutCas:
+            item = await self.item(wire)
+        except WithoutCas:
             if stored:
                 raise
         wire.finish()
@@ -234,13 +196,19 @@ class Text:
         return item.cas if item is not None and item.record == record else 0
 
 
-def _is_done(reply: bytes, done: bytes, *refusals: bytes) -> bool:
-    """Return whether a change was carried out; `Refused` if the reply is in no protocol."""
-    if reply == done:
-        return True
-    if reply in refusals:
-        return False
-    raise unexpected(reply)
+def _is_first(reply: bytes, replies: tuple[bytes, ...]) -> bool:
+    """Return whether it is the first one of some replies; `Refused` if it is none of them."""
+    if reply not in replies:
+        raise unexpected(reply)
+    return reply == replies[0]
+
+
+def _changed(reply: bytes) -> int | None:
+    """Return the CAS number in the meta protocol's reply to a change; None if it was refused."""
+    changed = _CHANGED(reply)
+    if changed is None:
+        raise unexpected(reply)
+    return None if changed[1] is None else int(changed[1])
 
 
 _META, _TEXT = Meta(), Text()
@@ -273,47 +241,49 @@ class Connection(Stream):
     async def send_each(self, commands: Sequence[bytes]) -> None:
         """Send several commands, in one packet where that can be done.
 
-        Not over TLS. memcached (1.6.18) waits for the socket while commands that
-        have come wait in the TLS library: those behind a long value, in one
-        record of TLS with its end, until another packet comes.
+        Not over TLS. memcached (1.6.18) waits for the socket while commands that have come wait in
+        the TLS library: those behind a long value, in one record of TLS with its end.
         """
-        if self.plain:
-            await self.send(b"".join(commands))
-            return
-        packet = b""
-        for command in commands:
-            if packet and len(packet) + len(command) > _MOST_RECORD_BYTES:
-                await self.send(packet)
-                packet = b""
-            packet += command
-        await self.send(packet)
-
-    async def line(self, wire: bytes) -> bytes:
-        """Send a command whose reply is one line; return the line, `Refused` for an error."""
-        reply = await self.ask(wire)
-        if reply.startswith(_ERRORS):
-            raise unexpected(reply)
-        return reply
+        for packet in [b"".join(commands)] if self.plain else commands:
+            await self.send(packet)
 
     async def read(self, key: bytes) -> Item | None:
-        dialect = self.dialect
-        await self.send(dialect.get % key)
-        item = await dialect.item(self, await self.read_line())
+        await self.send(self.dialect.get % key)
+        item = await self.dialect.item(self)
         self.finish()
         return item
+
+    async def append(self, key: bytes, line: bytes) -> Item | None:
+        """Add a line to an item; return the item right afterwards, None if there is none."""
+        dialect = self.dialect
+        for _ in range(_MOST_APPENDS):
+            await self.send_each([dialect.append % (key, len(line), line), dialect.get % key])
+            appended = _is_first(await self.read_line(), dialect.appended)
+            item = await dialect.item(self)
+            self.finish()
+            # An item may appear after the append was refused, before it is read.
+            if appended or item is None or len(item.record) > _LONG_BYTES:
+                break
+        return item
+
+    async def remove(self, key: bytes, cas: int) -> bool:
+        """Delete an item if it has that CAS number; return whether it was."""
+        removed = self.dialect.removed
+        reply = await self.ask(self.dialect.remove % (key, cas))
+        return reply == removed[0] or _is_first(reply, removed)
 
     async def until(self, ttl_seconds: float) -> int:
         """Return the expiration of a record that is stored now, to live that long or longer.
 
-        A date; or seconds, for a server that does not tell its time. `NotHere`: the time is not
-        known on this connection.
+        It is a date, or seconds where the server does not tell its time. `NotHere` if this
+        connection cannot know it.
         """
         if self.began >= self.good_until:
             try:
                 await self.ask_for_time()
             except SLOW:
                 raise
-            except Connections.breaks as error:
+            except OSError as error:
                 raise NotHere("it ended when it was asked for the time", sent=False) from error
             self.begin()
         if self.ahead is not None:
@@ -350,8 +320,8 @@ class Connection(Stream):
 class Connections(Pool[Connection]):
     """The connections of this process to one server; for the arguments see `MemcacheStore`."""
 
-    breaks = (OSError, MemcacheError)
-    trouble = (*breaks, Refused)
+    breaks = (OSError,)
+    trouble = (OSError, Refused)
 
     def __init__(
         self,
@@ -385,7 +355,8 @@ class Connections(Pool[Connection]):
         try:
             # One deadline for its version and its time.
             connection = Connection(client, patience, self._clock.now)
-            word, _, version = (answer := await connection.line(b"version\r\n")).partition(b" ")
+            answer = await connection.ask(b"version\r\n")
+            word, _, version = answer.partition(b" ")
             if word != b"VERSION":
                 raise unexpected(answer)
             if self._protocol == "text" or (self._protocol is None and not speaks_meta(version)):
@@ -423,8 +394,6 @@ class Connections(Pool[Connection]):
         what = str(error) or type(error).__name__
         if isinstance(error, BlockingIOError):  # the kernel's own time-out has another text
             what = "timed out"
-        if isinstance(error, MemcacheError) and not str(error):
-            what = "the server closed the connection"
         return StoreUnavailable(f"memcached at {self.address}: {what}", sent=sent, slow=slow)
 
 

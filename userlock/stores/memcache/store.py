@@ -1,11 +1,9 @@
 """Leases in memcached, through pymemcache. `connections` lists the commands of each verb.
 
-Why a version can be trusted. memcached's CAS numbers begin again at 1 when
-the server restarts, so a number alone could name the next owner's record. It
-is used alone only on a connection that was made before the number was got and
-has not broken since; a restart would have cut it. On any other connection the
-record is read first and compared with the one that the number stood for, and
-the number that came with it is used, on that same connection:
+Why a version can be trusted. CAS numbers begin again at 1 when the server restarts, so a number
+alone could name the next owner's record. It is used alone only on a connection that was made before
+the number was got: a restart would have cut it. On any other one the record is read first and
+compared with the one that the number stood for, and the number that came with it is used:
 
     we                    memcached                next owner
     ms k … ─────────────▶ HD c1
@@ -16,22 +14,19 @@ the number that came with it is used, on that same connection:
     mg k ───────────────▶ (the next owner's record)
     not as we left it: changed, and nothing is deleted
 
-Limits. Behind a proxy that reconnects by itself, say `via_proxy`. memcached may
-evict a live record under memory pressure, and forgets all of them on a restart:
-the lock then does not exclude, and fencing at the Datastore commit refuses the
-loser's write. A record is kept until a date in the server's own time
-(`connections`), one to four seconds longer than asked. Behind a proxy, and where
-the server does not tell its time, seconds are sent instead: a server that was
-just stopped for a while counts them from an earlier moment, and two leases may
-overlap. By the text protocol (before 1.6.12), a crashed holder's lock may go to
-a caller that came later than those in the queue.
+Limits. Behind a proxy that reconnects by itself, say `via_proxy`. memcached may evict a live record
+under memory pressure, and forgets all on a restart: the lock then does not exclude, and fencing at
+the Datastore commit refuses the loser's write. A record is kept until a date in the server's own
+time (`connections`), one to four seconds longer than asked. Behind a proxy, and where the server
+does not tell its time, seconds are sent: a server that was just stopped counts them from an earlier
+moment, and two leases may overlap. By the text protocol (before 1.6.12), a crashed holder's lock
+may go to a caller that came later than those in the queue.
 
-Several servers. Rendezvous hashing of its id finds the one server of each lock:
-all processes agree without talking, and a new server takes over only the locks
-that move to it. No lock ever moves because a server is down: one process would
-find it on the second server while another one still holds it on the first. A
-change of the list is like a restart of a memcached: for as long as processes with
-the old and the new list run side by side, locks that moved do not exclude.
+Several servers. Rendezvous hashing of its id finds the one server of each lock: all processes agree
+without talking, and a new server takes over only the locks that move to it. No lock moves because a
+server is down: one process would find it on the second server while another holds it on the first.
+A change of the list is like a restart: while processes with the old and the new list run side by
+side, locks that moved do not exclude.
 """
 
 from __future__ import annotations
@@ -48,16 +43,12 @@ from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.store import GRACE_SECONDS, LeaseStore, Stored
 from userlock.stores.address import joined
 from userlock.stores.keys import KeySpace
-from userlock.stores.memcache.connections import Connection, Connections, Item
+from userlock.stores.memcache.connections import Connection, Connections, Item, WithoutCas
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.stream import Refused
 from userlock.stores.urls import YES_NO, AddressError, options_of
 from userlock.stores.verbs import WaitingStore
 
-#: How often an item may appear between the two commands of an `append`; one of such a length has
-#: not just appeared.
-_MOST_APPENDS = 5
-_LONG_BYTES = 500_000
 #: A handshake of TLS takes three times as many round trips as connecting, and some computing.
 _TLS_FACTOR = 3
 #: Options of URLs.
@@ -89,8 +80,7 @@ class MemcacheStore(WaitingStore):
             outlive memcached's. Every change then reads the record first, one round trip more.
         protocol: "meta", "text", or None to ask each server. The same in all processes: by the
             text protocol a record is stored without the grace that the meta protocol counts on.
-        tls: for a connection over TLS: how to check the server's certificate. Connecting may take
-            three times as long then.
+        tls: how to check the server's certificate. Connecting may take three times as long.
         clock: ours, to compare with the server's.
 
     Attributes:
@@ -136,7 +126,11 @@ class MemcacheStore(WaitingStore):
         self, connection: Connection, key: bytes, record: bytes, ttl_seconds: float
     ) -> _Version | None:
         until, latest = await connection.until(ttl_seconds), self.connections.latest
-        cas = await connection.dialect.create(connection, key, record, until)
+        try:
+            cas = await connection.dialect.create(connection, key, record, until)
+        except WithoutCas:
+            await connection.ask(b"delete %b\r\n" % key)
+            raise
         return None if cas is None else _Version(cas, latest, record, key)
 
     async def aread(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
@@ -162,21 +156,18 @@ class MemcacheStore(WaitingStore):
         return await self.connections.exchange(True, self._remove, version)
 
     async def _remove(self, connection: Connection, own: _Version) -> bool:
-        cas: int | None = own.cas
-        if not (connection.number <= own.latest and own.cas > 0) or self.via_proxy:
-            cas = await self._number(connection, own)
-        return cas is not None and await connection.dialect.remove(connection, own.key, cas)
+        cas = await self._number(connection, own)
+        return cas is not None and await connection.remove(own.key, cas)
 
     async def aappend(self, lock_id: str, line: bytes) -> Stored | None:
         key = self.keys.lock(lock_id)
-        return self.stored(await self.connections.exchange(True, _appended, key, line), key)
+        return self.stored(await self.connections.exchange(True, Connection.append, key, line), key)
 
     async def afence(self, lock_id: str, line: bytes) -> tuple[Stored, int] | None:
         """Append; the number is the record's CAS number, above the time when the server started.
 
-        CAS numbers begin again at 1 when the server restarts. The time of the
-        start comes first, so numbers grow all the same, unless the server's
-        clock was set back, or it had counted 2^32 changes in each second.
+        So it grows over restarts too, unless the server's clock was set back, or it had counted
+        2^32 changes in each second.
         """
         return await self.connections.exchange(True, self._fence, self.keys.lock(lock_id), line)
 
@@ -184,7 +175,7 @@ class MemcacheStore(WaitingStore):
         self, connection: Connection, key: bytes, line: bytes
     ) -> tuple[Stored, int] | None:
         await connection.until(0)  # so that the time of its start is known
-        item = await _appended(connection, key, line)
+        item = await connection.append(key, line)
         stored = self.stored(item, key)
         if item is None or stored is None:
             return None
@@ -207,30 +198,16 @@ class MemcacheStore(WaitingStore):
     async def _number(self, connection: Connection, version: _Version) -> int | None:
         """Return the CAS number to use for a version; None where the record is of another.
 
-        Where the version cannot be trusted, the record is read. Read and change
-        go over one connection, which a restart in between would break.
+        Read and change go over one connection, which a restart in between would break.
         """
         if connection.number <= version.latest and version.cas > 0 and not self.via_proxy:
             return version.cas
         item = await connection.read(version.key)
-        return item.cas if item is not None and _is_of(item, version) else None
-
-
-async def _appended(connection: Connection, key: bytes, line: bytes) -> Item | None:
-    """Append a line; return the item right afterwards, None if there is none."""
-    for _ in range(_MOST_APPENDS):
-        appended, item = await connection.dialect.append(connection, key, line)
-        # An item may appear after the append was refused, before it is read.
-        if appended or item is None or len(item.record) > _LONG_BYTES:
-            break
-    return item
-
-
-def _is_of(item: Item, version: _Version) -> bool:
-    """Return whether an item that was just read is of a version that is not trusted."""
-    # A holder that extends its lease writes the same record again, which the number tells where it
-    # is known. After a restart it cannot be there by chance: it has its owner's random token.
-    return item.record == version.record and version.cas in (0, item.cas)
+        # An extension writes the same record again, which the number tells where it is known. After
+        # a restart no record is the same by chance: it has its owner's random token.
+        if item is not None and item.record == version.record and version.cas in (0, item.cas):
+            return item.cas
+        return None
 
 
 # --- several servers ----------------------------------------------------------------------------
@@ -318,16 +295,13 @@ def _tls(ca: str, cert: str, key: str) -> ssl.SSLContext:
     """Return how to check the server's certificate, and the one to show, if there is any."""
     if key and not cert:
         raise AddressError("key= is the key of cert=, which is missing")
+    words = "ca= must be a readable file with certificates of authorities (PEM)"
     try:
         context = ssl.create_default_context(cafile=ca or None)
-    except OSError:
-        words = "ca= must be a readable file with certificates of authorities (PEM)"
-        raise AddressError(words) from None
-    try:
+        words = "cert= and key= must be readable files with a certificate and its key (PEM)"
         if cert:
             context.load_cert_chain(cert, key or None)
     except OSError:
-        words = "cert= and key= must be readable files with a certificate and its key (PEM)"
         raise AddressError(words) from None
     return context
 
