@@ -18,8 +18,6 @@ in canonical order, and takes them back. Kept, they would reverse the order:
 
 from __future__ import annotations
 
-import importlib
-import sys
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -493,24 +491,3 @@ def was_contended(lock: HeldLock) -> bool:
 def lose(lock: HeldLock, how: str) -> None:
     """Let a lock find its lease lost, for a test."""
     lock._lose(how)
-
-
-#: The participants in the release of locks in this process: the model layer's, once it is loaded.
-#: Its `leaving(tenure)` finishes the writes that were begun under the lock, before the release; an
-#: error reaches the code that leaves the lock, after it. Where its `holds(tenure)` is true, the
-#: lock stays held for now, and `postpone(tenure, release)` calls `release` later.
-participants: list[Any] = []
-
-
-def register_participant(participant: object) -> None:
-    """Add a participant, in this process, from now on."""
-    participants.append(participant)
-
-
-def find_participants() -> None:
-    """Load the model layer if the process has imported ndb, be it under the lock.
-
-    By name: this package needs neither.
-    """
-    if not participants and "google.cloud.ndb" in sys.modules:
-        importlib.import_module("userlock.ndb")

@@ -16,17 +16,19 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import importlib
 import logging
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from userlock.errors import EventLoopBlocked, LockError, LockNotHeld, NoScope
 from userlock.fork import reset_in_child
 from userlock.ids import quoted
 from userlock.lock.configuration import default_service, defaults
-from userlock.lock.held_lock import HeldLock, check_heartbeat, find_participants, participants
+from userlock.lock.held_lock import HeldLock, check_heartbeat
 from userlock.lock.lease import Lease, Priority, PriorityName, check_bool, check_lock_id
 from userlock.lock.policy import PriorityPolicy
 from userlock.lock.service import LockService, check_service
@@ -50,10 +52,10 @@ class Alive(weakref.ref[object]):
 
 
 class End:
-    """The end of one block; scope, tenure and attempt once they are known."""
+    """The end of one block; its scope, tenures and latest attempt, once they are known."""
 
     scope: LockScope | None = None
-    tenure: HeldLock | None = None
+    tenures: tuple[HeldLock, ...] = ()
     attempt: Attempt | None = None
     #: To what lives as long as the block: its statement keeps it, and the others keep nothing else.
     reference: weakref.ref[object]
@@ -61,43 +63,39 @@ class End:
     owner: tuple[int, int]
 
     async def left(self, *, failing: bool) -> None:
-        """Leave the lock; the last block ends an implicit scope. Does nothing if that was done."""
-        scope, tenure = self.scope, self.tenure
-        if scope is None or tenure is None:
+        """Leave the locks; the last block ends an implicit scope. Does nothing if that was done."""
+        scope = self.scope
+        if scope is None:
             return
         try:
-            if tenure._successor is not None:
-                tenure = tenure._latest
             # (On one line, as in `locked`.)
-            with _mutex: last = scope._block_left(self, tenure)  # fmt: skip  # noqa: E701
-            if last:
-                await scope._leave(tenure, failing=failing)
+            with _mutex: leaving = scope._block_left(self)  # fmt: skip  # noqa: E701
+            if leaving:
+                await scope._leave(leaving, failing=failing)
+        except BaseException:
+            self.drop()
+            raise
         finally:
             if scope._implicit and not scope._closed and not scope._has_blocks:
                 await scope.aclose(failing=failing)  # of what acquire_lock took inside
 
     async def undo(self) -> None:
         """Leave nothing behind: entering was interrupted, or has failed."""
-        if self.tenure is not None:
+        try:
             await self.left(failing=True)
-        elif self.scope is not None:
-            attempt = self.attempt
-            if attempt is not None and not attempt.settled:
-                await self.scope.service.undo(attempt)
-            self.drop()
+        finally:
+            if self.scope is not None and self.attempt is not None:
+                await self.scope.service.undo(self.attempt)
 
     def drop(self) -> None:
-        """Let go of the lock without waiting: leaving it was interrupted, or has failed."""
+        """Let go of the locks without waiting: leaving them was interrupted, or has failed."""
         if self.scope is not None:
             locked(_mutex, self._drop, self.scope)
 
     def _drop(self, scope: LockScope) -> None:
-        if self.reference in scope._ends:
-            scope._ends.remove(self.reference)
-        if self.tenure is not None:
-            tenure = self.tenure._latest
-            if self.reference in tenure._ends:
-                tenure._ends.remove(self.reference)
+        scope._block_left(self)
+        for tenure in self.tenures:
+            tenure = tenure._latest
             if not (tenure._entered or tenure._postponed):
                 scope._let_go(tenure)
 
@@ -139,8 +137,8 @@ class LockScope:
         self.max_waiting: int | None = None
         #: The ends of the blocks inside an implicit scope, which is over with the last.
         self._ends: list[weakref.ref[object]] = []
-        #: Of another scope, an object that lives as long as its block.
-        self._anchor: weakref.ref[object] | None = None
+        #: To what lives as long as the block of another scope, or else the scope itself.
+        self._anchor: weakref.ref[object] = weakref.ref(self)
         self._outer: LockScope | None = None
         #: Callers keep it: each change makes a new one.
         self.held: Mapping[str, HeldLock] = {}
@@ -159,10 +157,8 @@ class LockScope:
     @property
     def _is_over(self) -> bool:
         """Return whether nothing would release a lock that it holds."""
-        if self._closed:
-            return True
-        if not self._implicit:
-            return self._anchor is not None and self._anchor() is None
+        if self._closed or not self._implicit:
+            return self._closed or self._anchor() is None
         # A transaction may keep a lock for longer than the last block; hooks run while it is left.
         return not self._has_blocks and not any(
             tenure._postponed or tenure._leaving or tenure._blocks for tenure in self.held.values()
@@ -171,7 +167,7 @@ class LockScope:
     @property
     def _has_blocks(self) -> bool:
         """Return whether a block is inside that has opened this scope, or was opened in it."""
-        return any(end() is not None for end in self._ends)
+        return self._ends != [] and any(end() is not None for end in self._ends)
 
     @property
     def _ended(self) -> bool:
@@ -216,14 +212,14 @@ class LockScope:
         service = self.service
         if heartbeat is not None and check_bool("heartbeat", heartbeat):
             check_heartbeat(service)
+        if end is None:
+            self._check_release(lock_id, former)
         if lock_id in self.held:
-            again = locked(_mutex, self._entered_again, lock_id, end, former)
+            again = locked(_mutex, self._entered_again, lock_id, end)
             if again is not None:
                 if heartbeat:
                     again._begin_renewal(heartbeat=True)
                 return again
-        elif end is None:
-            self._check_release(lock_id, end, former)
         if not participants:
             find_participants()
         if priority is None:
@@ -255,7 +251,7 @@ class LockScope:
                 locked(_mutex, self._note, tenure, former)
             else:
                 tenure = HeldLock(self, lease, end.owner, end.reference)
-                end.tenure = tenure
+                end.tenures, end.attempt = (*end.tenures, tenure), None
                 if self._implicit and end.reference not in self._ends:
                     self._ends.append(end.reference)
             if lock_id in self.held:  # of a lease that is over
@@ -263,7 +259,7 @@ class LockScope:
             # (On one line, as in `locked`.)
             with _mutex: self.held = {**self.held, lock_id: tenure}  # fmt: skip  # noqa: E701
         except BaseException:  # (after its own errors, nothing is left to undo)
-            if end is None or end.tenure is None:
+            if end is None:  # a block undoes it itself
                 await service.undo(attempt)
             raise
         if heartbeat or (lease.degraded and not service.requests_only):
@@ -272,31 +268,28 @@ class LockScope:
 
     def _note(self, tenure: HeldLock, former: HeldLock | None) -> None:
         """Note that a tenure begins outside of a block, or goes on in it. With the mutex."""
-        self._check_release(tenure.lock_id, None, former)
+        self._check_release(tenure.lock_id, former)
         if former is not None:  # whose entries go on here
             tenure._owner = former._owner
             tenure._others, tenure._ends = former._others, former._ends
             former._successor = tenure
 
-    def _check_release(self, lock_id: str, end: End | None, former: HeldLock | None) -> None:
-        """Raise an error if nothing would release the lock."""
+    def _check_release(self, lock_id: str, former: HeldLock | None) -> None:
+        """Raise an error if nothing would release a lock that is taken outside of a block."""
         if former is not None:
             if not former._entered or (self._ended and not former._blocks):
                 raise former._refused("cannot be yielded", "was left meanwhile")
-        elif end is None and self._ended:
+        elif self._ended:
             raise NoScope(
                 f"lock {quoted(lock_id)} cannot be taken in a scope that has ended. To fix it: use "
                 f"`with userlock.global_lock(lock_id):`"
             )
 
-    def _entered_again(
-        self, lock_id: str, end: End | None, former: HeldLock | None
-    ) -> HeldLock | None:
+    def _entered_again(self, lock_id: str, end: End | None) -> HeldLock | None:
         """Enter a lock that the running thread and task has, if any. Called with the mutex.
 
         Not one whose lease is over: another caller may have the lock, so the store is asked.
         """
-        self._check_release(lock_id, end, former)
         tenure = self.held.get(lock_id)
         if tenure is None or tenure._owner != (me := running_code()):
             return None
@@ -310,7 +303,7 @@ class LockScope:
             tenure._others += 1
         else:
             tenure._ends.append(end.reference)
-            end.tenure = tenure
+            end.tenures = (*end.tenures, tenure)
             if self._implicit and end.reference not in self._ends:
                 self._ends.append(end.reference)
         return tenure
@@ -341,83 +334,89 @@ class LockScope:
         """
         tenure = tenure._latest
         if locked(_mutex, tenure._left):
-            run(self._leave, tenure, failing=failing)
+            run(self._leave, [tenure], failing=failing)
 
-    def _block_left(self, end: End, tenure: HeldLock) -> bool:
-        """Note the end of a block; return whether its lock is to be released. With the mutex."""
+    def _block_left(self, end: End) -> list[HeldLock]:
+        """Note the end of a block; return the locks to release. With the mutex."""
         if end.reference in self._ends:
             self._ends.remove(end.reference)
-        if end.reference not in tenure._ends:
-            return False  # it was left before
-        tenure._ends.remove(end.reference)
-        if tenure._others and not (tenure._ends or self._implicit) and self._ended:
-            # What acquire_lock entered inside would be released by the scope, which has ended.
-            tenure._others = 0
-        if tenure._released or tenure._others or (tenure._ends and tenure._entered):
-            return False
-        tenure._leaving = tenure._owner  # at once: the renewal thread drops what nobody will leave
-        return True
+        leaving = []
+        for tenure in end.tenures[::-1]:
+            if tenure._successor is not None:
+                tenure = tenure._latest
+            if end.reference not in tenure._ends:
+                continue  # it was left before
+            tenure._ends.remove(end.reference)
+            if tenure._others and not (tenure._ends or self._implicit) and self._ended:
+                # What acquire_lock entered inside would be released by the scope, which has ended.
+                tenure._others = 0
+            if not (tenure._released or tenure._others or (tenure._ends and tenure._entered)):
+                # At once: the renewal thread drops what nobody will leave.
+                tenure._leaving = tenure._owner
+                leaving += [tenure]
+        return leaving
 
-    async def _leave(self, tenure: HeldLock, *, failing: bool) -> None:
+    async def _leave(self, leaving: list[HeldLock], *, failing: bool) -> None:
+        """Finish what was begun under locks, and release them, even if that fails for one."""
+        problem: Exception | None = None
         try:
-            if self._generation is not _generation:
-                await self._release_now(tenure)
-                return
-            tenure._leaving = tenure._owner
-            try:
-                if not participants:
-                    find_participants()
-                if tenure._notes:
-                    finish_writes = functools.partial(self._finish_writes, tenure, failing=failing)
-                    await in_thread(finish_writes)
-            finally:
-                for participant in participants:
-                    if participant.holds(tenure):
-                        tenure._postponed = True
-                        participant.postpone(
-                            tenure, functools.partial(self._postponed_until, tenure)
-                        )
-                        break
-                else:
-                    tenure._postponed = False
-                    await self._release_now(tenure)
-                tenure._leaving = None
+            for tenure in leaving:
+                try:
+                    try:
+                        tenure._leaving = tenure._owner
+                        if tenure._notes and self._generation is _generation:
+                            failing = failing or problem is not None
+                            await in_thread(functools.partial(_finish_writes, tenure, failing))
+                    finally:
+                        await self._release(tenure)
+                        tenure._leaving = None
+                except Exception as error:
+                    problem = error
+            if problem is not None:
+                raise problem
         except BaseException:
-            if not (tenure._postponed or tenure._entered):
-                self._let_go(tenure)
+            for tenure in leaving:
+                if not (tenure._returned or tenure._postponed or tenure._entered):
+                    self._let_go(tenure)
             raise
+        if self._implicit or self._when_free:
+            self._settle()
 
-    def _finish_writes(self, tenure: HeldLock, *, failing: bool) -> None:
-        for participant in participants:
-            try:
-                participant.leaving(tenure)
-            except Exception:
-                if not failing:
-                    raise
-                log.exception("a write under lock %s failed as well", quoted(tenure.lock_id))
+    async def _release(self, tenure: HeldLock, *, at_once: bool = False) -> None:
+        """Give a lock back; leave that to a transaction that keeps it, unless `at_once`."""
+        in_child = self._generation is not _generation
+        if not (at_once or in_child):
+            if not participants:
+                find_participants()
+            for participant in participants:
+                if participant.holds(tenure):
+                    tenure._postponed = True
+                    release = functools.partial(self._postponed_until, tenure)
+                    participant.postpone(tenure, release)
+                    return
+        tenure._postponed = False
+        if self._remove(tenure) and not in_child:  # another thread may leave it at the same time
+            renewal, lease, service = tenure._renewal, tenure._lease, self.service
+            # Its end is reported once, here or by the renewal thread.
+            if tenure.lost or (renewal and not tenure._once.pop("report", False)):
+                await service.give_back(lease)
+            else:
+                await service.released(lease, service.clock.now() - tenure._since)
+            tenure._returned = True
 
     def _postponed_until(self, tenure: HeldLock) -> None:
-        """Release a lock that a participant kept, unless it was entered again."""
+        """Release a lock that a transaction kept, unless it was entered again."""
         tenure._postponed = False
         if tenure.held and not tenure._entered:
-            run(self._release_now, tenure)
+            run(self._release, tenure, at_once=True)
+            self._settle()
 
-    async def _release_now(self, tenure: HeldLock, *, ending: bool = True) -> None:
-        first = self._remove(tenure)  # another thread may leave it at the same time
-        # A block whose lock is yielded holds none, and is not over.
-        if self._implicit and ending and not self.held and not self._ends:
+    def _settle(self) -> None:
+        """End an implicit scope without locks or blocks; call what waits for the end of locks."""
+        if self._implicit and not (self._closed or self.held or self._has_blocks):
             leave_scope(self)
-        if self._generation is _generation:
-            if first:
-                renewal, lease, service = tenure._renewal, tenure._lease, self.service
-                # Its end is reported once, here or by the renewal thread.
-                if tenure.lost or (renewal and not tenure._once.pop("report", False)):
-                    await service.give_back(lease)
-                else:
-                    await service.released(lease, service.clock.now() - tenure._since)
-                tenure._returned = True
-            if ending and self._when_free:
-                self._call_when_free()
+        if self._when_free and not self._in_child:
+            self._call_when_free()
 
     def _remove(self, tenure: HeldLock) -> bool:
         """End a tenure, without its lease. Return False if it has ended already."""
@@ -472,7 +471,7 @@ class LockScope:
     def finish_writes(self) -> None:
         """Wait for the writes under any lock, before a response is sent; raise their errors."""
         for tenure in self._tenures():
-            self._finish_writes(tenure, failing=False)
+            _finish_writes(tenure)
 
     def _tenures(self) -> list[HeldLock]:
         """Return the tenures that are not left yet, those included whose lock was taken again."""
@@ -493,37 +492,20 @@ class LockScope:
 
         But those that a transaction keeps, or a block of another thread or task.
         """
-        leaving: list[HeldLock] = []
+        if ending:
+            self._ending = True
         try:
-            if ending:
-                self._ending = True
             if self.held:
-                leaving = locked(_mutex, self._leave_all)
-            errors: list[BaseException] = []
-            while leaving:
-                tenure = leaving[-1]
-                try:
-                    await self._leave(tenure, failing=failing)
-                except Exception as error:
-                    errors.append(error)
-                leaving.pop()
-            if errors:
-                raise errors[-1]
+                await self._leave(locked(_mutex, self._leave_all), failing=failing)
         finally:
-            for tenure in leaving:  # of which one was interrupted
-                self._let_go(tenure)
-            if self._implicit and not self.held and not self._closed:
-                # A lock was yielded, and could not be taken back.
-                leave_scope(self)
-            if not self._in_child:
-                self._call_when_free()
+            self._settle()
 
     def _leave_all(self) -> list[HeldLock]:
-        """Return the tenures that end with the scope, entirely left. With the mutex."""
+        """Return the tenures that end with the scope, the latest first. With the mutex."""
         me = running_code()
         return [  # (if a block has begun since, it ends an implicit scope later)
             tenure
-            for tenure in self._tenures()
+            for tenure in reversed(self._tenures())
             if tenure._owner == me or not (self._implicit and self._has_blocks)
             if tenure._ends_with_scope(me) and tenure._left(entirely=True)
         ]
@@ -576,6 +558,40 @@ class LockScope:
         return await self._acquired(tenure.lock_id, *options, former=tenure)
 
 
+# --- the participants in the release of locks -----------------------------------------------
+
+#: The participants in the release of locks in this process: the model layer's, once it is loaded.
+#: Its `leaving(tenure)` finishes the writes that were begun under the lock, before the release; an
+#: error reaches the code that leaves the lock, after it. Where its `holds(tenure)` is true, the
+#: lock stays held for now, and `postpone(tenure, release)` calls `release` later.
+participants: list[Any] = []
+
+
+def register_participant(participant: object) -> None:
+    """Add a participant, in this process, from now on."""
+    participants.append(participant)
+
+
+def find_participants() -> None:
+    """Load the model layer if the process has imported ndb, be it under the lock.
+
+    By name: this package needs neither.
+    """
+    if not participants and "google.cloud.ndb" in sys.modules:
+        importlib.import_module("userlock.ndb")
+
+
+def _finish_writes(tenure: HeldLock, failing: bool = False) -> None:
+    """Finish the writes under a lock; log errors if an exception is on its way (`failing`)."""
+    for participant in participants:
+        try:
+            participant.leaving(tenure)
+        except Exception:
+            if not failing:
+                raise
+            log.exception("a write under lock %s failed as well", quoted(tenure.lock_id))
+
+
 def _has_to_stay(tenure: HeldLock) -> bool:
     find_participants()
     return any(participant.holds(tenure) for participant in participants)
@@ -584,17 +600,17 @@ def _has_to_stay(tenure: HeldLock) -> bool:
 async def _pass(tenures: list[HeldLock], wait_timeout: float | None) -> HeldLock:
     """Release them, the last first, and take them back; return the first one's successor."""
     for tenure in tenures:
-        tenure._scope._finish_writes(tenure, failing=False)
+        _finish_writes(tenure)
     new: list[HeldLock] = []
     try:
         for tenure in reversed(tenures):
-            await tenure._scope._release_now(tenure, ending=False)
+            await tenure._scope._release(tenure)
         for tenure in tenures:
             new.append(await tenure._scope._take_back(tenure, wait_timeout))
         return new[0]
     except LockError:
         for tenure in reversed(new):  # all, or none
-            await tenure._scope._release_now(tenure, ending=False)
+            await tenure._scope._release(tenure)
         raise
     except BaseException:
         for tenure in (*tenures, *(each._latest for each in tenures)):
@@ -634,8 +650,7 @@ def current_scope() -> LockScope | None:
     scope = current.get()
     # Scopes of generators may be left in another order than they were entered.
     while scope is not None:
-        anchor = scope._anchor
-        if not (scope._closed or scope._implicit) and (anchor is None or anchor() is not None):
+        if not (scope._closed or scope._implicit) and scope._anchor() is not None:
             break  # nearly always
         me = running_code() if scope.held else None
         if not scope._is_over or any(
