@@ -142,6 +142,8 @@ class LockScope:
         self._outer: LockScope | None = None
         #: Callers keep it: each change makes a new one.
         self.held: Mapping[str, HeldLock] = {}
+        #: The tenures whose lease was over when their lock was taken again inside.
+        self._lapsed: list[HeldLock] = []
         self._closed = False
         #: Held while a lease is extended, by its owner or by the renewal thread.
         self._extending = threading.Lock()
@@ -254,8 +256,8 @@ class LockScope:
                 end.tenures, end.attempt = (*end.tenures, tenure), None
                 if self._implicit and end.reference not in self._ends:
                     self._ends.append(end.reference)
-            if lock_id in self.held:  # of a lease that is over
-                tenure._beneath = self.held[lock_id]
+            if lock_id in self.held:
+                self._lapsed.append(self.held[lock_id])
             # (On one line, as in `locked`.)
             with _mutex: self.held = {**self.held, lock_id: tenure}  # fmt: skip  # noqa: E701
         except BaseException:  # (after its own errors, nothing is left to undo)
@@ -396,9 +398,9 @@ class LockScope:
                     return
         tenure._postponed = False
         if self._remove(tenure) and not in_child:  # another thread may leave it at the same time
-            renewal, lease, service = tenure._renewal, tenure._lease, self.service
+            lease, service = tenure._lease, self.service
             # Its end is reported once, here or by the renewal thread.
-            if tenure.lost or (renewal and not tenure._once.pop("report", False)):
+            if tenure.lost or (tenure._renewed_seconds and not tenure._once.pop("report", False)):
                 await service.give_back(lease)
             else:
                 await service.released(lease, service.clock.now() - tenure._since)
@@ -423,24 +425,22 @@ class LockScope:
         tenure._released = True
         alone, besides = {tenure.lock_id: tenure}, self._besides
         # (On one line, as in `locked`.)
-        with _mutex: self.held = {} if self.held == alone and not tenure._beneath else besides(tenure)  # fmt: skip  # noqa: E501, E701
+        with _mutex: self.held = {} if self.held == alone and not self._lapsed else besides(tenure)  # fmt: skip  # noqa: E501, E701
         if tenure._notes:
             tenure._notes.clear()  # objects that were read under the lock keep the tenure itself
         return tenure._once.pop("release", False)
 
     def _besides(self, tenure: HeldLock) -> Mapping[str, HeldLock]:
-        """Return the locks held without a tenure; the one beneath it is there again."""
-        if self.held.get(tenure.lock_id) is not tenure:
-            return self.held
-        held = {**self.held}
-        beneath = tenure._beneath
-        while beneath is not None and not beneath.held:
-            beneath = beneath._beneath
-        if beneath is None:
-            del held[tenure.lock_id]
-        else:
-            held[tenure.lock_id] = beneath
+        """Return the locks held without a tenure; one that had lapsed before is there again."""
+        rest = [each for each in self._tenures if each is not tenure]
+        held = {each.lock_id: each for each in rest}
+        self._lapsed = [each for each in rest if held[each.lock_id] is not each]
         return held
+
+    @property
+    def _tenures(self) -> list[HeldLock]:
+        """Return the tenures that are not left yet, those included whose lock was taken again."""
+        return [*self._lapsed, *self.held.values()]
 
     def _let_go(self, tenure: HeldLock) -> None:
         """Let go of a lock that nobody will leave, and have it given back later."""
@@ -470,18 +470,8 @@ class LockScope:
 
     def finish_writes(self) -> None:
         """Wait for the writes under any lock, before a response is sent; raise their errors."""
-        for tenure in self._tenures():
+        for tenure in self._tenures:
             _finish_writes(tenure)
-
-    def _tenures(self) -> list[HeldLock]:
-        """Return the tenures that are not left yet, those included whose lock was taken again."""
-        found = []
-        for tenure in self.held.values():
-            each: HeldLock | None = tenure
-            while each is not None:
-                found.append(each)
-                each = each._beneath
-        return found
 
     def close(self, *, failing: bool = False, ending: bool = False) -> None:
         """Close as `aclose` does; block until then."""
@@ -505,7 +495,7 @@ class LockScope:
         me = running_code()
         return [  # (if a block has begun since, it ends an implicit scope later)
             tenure
-            for tenure in reversed(self._tenures())
+            for tenure in reversed(self._tenures)
             if tenure._owner == me or not (self._implicit and self._has_blocks)
             if tenure._ends_with_scope(me) and tenure._left(entirely=True)
         ]
@@ -527,34 +517,32 @@ class LockScope:
             return tenure
         if record is None or not record.interactive_waits():
             return tenure
-        later = [each for each in self._taken_after(tenure) if each.lock_id > tenure.lock_id]
+        later = sorted(self._taken_after(tenure), key=lambda each: each.lock_id)
         if any(_has_to_stay(each) for each in later):
             return tenure
-        locks = [tenure, *sorted(later, key=lambda each: each.lock_id)]
-        return run(_pass, locks, wait_timeout)
+        return run(_pass, [tenure, *later], wait_timeout)
 
-    def _taken_after(self, tenure: HeldLock) -> Iterator[HeldLock]:
-        """Return the locks that its thread and task have taken since, here and in scopes inside."""
+    def _taken_after(self, tenure: HeldLock) -> list[HeldLock]:
+        """Return the locks that its thread and task have taken since, here and in scopes inside.
+
+        Those that come after it in canonical order.
+        """
         held = list(self.held.values())
         if tenure not in held:
             raise tenure._refused("cannot be yielded", "was left meanwhile")
         later = held[held.index(tenure) + 1 :]
-        inside: list[HeldLock] = []
-        scope = current_scope()
-        while scope is not None and scope is not self:
+        around = list(_scopes_from(current_scope()))
+        for scope in around[: around.index(self)] if self in around else ():
             if scope.service is self.service:
-                inside += scope.held.values()
-            scope = scope._outer
-        if scope is self:
-            later += inside
-        yield from (each for each in later if each._owner == tenure._owner)
+                later += scope.held.values()
+        return [
+            each for each in later if each._owner == tenure._owner and each.lock_id > tenure.lock_id
+        ]
 
     async def _take_back(self, tenure: HeldLock, wait_timeout: float | None) -> HeldLock:
-        lease, renewal = tenure._lease, tenure._renewal
-        seconds = (renewal or lease).ttl_seconds  # with which it was asked for
-        heartbeat = renewal is not None and renewal.heartbeat
-        most = sys.maxsize  # it had the lock, and must get it back
-        options = wait_timeout, seconds, Priority(lease.priority), heartbeat, most
+        lease, most = tenure._lease, sys.maxsize  # it had the lock, and must get it back
+        seconds = tenure._renewed_seconds or lease.ttl_seconds
+        options = wait_timeout, seconds, Priority(lease.priority), tenure._heartbeat, most
         return await self._acquired(tenure.lock_id, *options, former=tenure)
 
 
@@ -627,14 +615,18 @@ class _Holding(Iterable[Lease]):
         self._owner = running_code()
 
     def __iter__(self) -> Iterator[Lease]:
-        service = self._innermost.service
-        scope: LockScope | None = self._innermost
-        while scope is not None:
-            if scope.service is service:
+        for scope in _scopes_from(self._innermost):
+            if scope.service is self._innermost.service:
                 for tenure in scope.held.values():
                     if tenure._owner == self._owner and (tenure._entered or tenure._postponed):
                         yield tenure._lease
-            scope = scope._outer
+
+
+def _scopes_from(scope: LockScope | None) -> Iterator[LockScope]:
+    """Return a scope and those around it."""
+    while scope is not None:
+        yield scope
+        scope = scope._outer
 
 
 # --- the current scope ----------------------------------------------------------------------

@@ -204,7 +204,7 @@ class StoreClient:
         if self._renewals is not None and self not in self._renewals:
             self._renewals.schedule(self, self._clock.now() + _RETRY_SECONDS)
 
-    def run(self, now: float) -> float | None:
+    def _when_due(self, now: float) -> float | None:
         """Send pending releases; see `renewal`. In an outage this is the probe."""
         more = False
         for server in self._servers():
