@@ -235,7 +235,7 @@ class global_lock(_Block[HeldLock]):  # noqa: N801 (reads as a statement: `with 
         self.heartbeat = None if heartbeat is None else check_bool("heartbeat", heartbeat)
         self.max_waiting = None if max_waiting is None else check_max_waiting(max_waiting)
 
-    async def _entered(self, end: End) -> HeldLock:
+    async def _entered(self, end: End, wait_timeout: float | None = None) -> HeldLock:
         scope = current_scope()
         if scope is None:
             scope = LockScope(default_service(), defaults.settings, implicit=True)
@@ -243,8 +243,9 @@ class global_lock(_Block[HeldLock]):  # noqa: N801 (reads as a statement: `with 
             scope._ends.append(end.reference)
             enter_scope(scope)
         end.scope = scope
+        wait_timeout = self.wait_timeout if wait_timeout is None else wait_timeout
         options = self.lock_timeout, self.priority, self.heartbeat, self.max_waiting
-        return await scope._acquired(self.lock_id, self.wait_timeout, *options, end)
+        return await scope._acquired(self.lock_id, wait_timeout, *options, end)
 
 
 class global_locks(_Block[tuple[HeldLock, ...]]):  # noqa: N801 (as above)
@@ -300,35 +301,40 @@ class global_locks(_Block[tuple[HeldLock, ...]]):  # noqa: N801 (as above)
         if not self.lock_ids:
             raise ValueError("global_locks needs at least one lock id")
         self.wait_timeout = None if wait_timeout is None else check_wait_timeout(wait_timeout)
-        self._one = partial(
-            global_lock,
-            lock_timeout=lock_timeout,
-            priority=priority,
-            heartbeat=heartbeat,
-            max_waiting=max_waiting,
-        )
-        self.priority = self._one(self.lock_ids[0]).priority  # checks the rest at once
+        self._locks = [
+            global_lock(
+                lock_id,
+                lock_timeout=lock_timeout,
+                priority=priority,
+                heartbeat=heartbeat,
+                max_waiting=max_waiting,
+            )
+            for lock_id in self.lock_ids
+        ]
 
     async def _entered(self, end: End) -> tuple[HeldLock, ...]:
         scope = current_scope() or LockScope(default_service(), defaults.settings)
         now = scope.service.clock.now
         began, wait_timeout = now(), self.wait_timeout
         if wait_timeout is None:
-            wait_timeout = scope.defaults_of(self.priority or scope.priority).wait_timeout
-        locks = []
-        for lock_id in self.lock_ids:
+            priority = self._locks[0].priority or scope.priority
+            wait_timeout = scope.defaults_of(priority).wait_timeout
+        held = []
+        for lock in self._locks:
             left = max(0.0, began + wait_timeout - now())
             try:
-                locks.append(await self._one(lock_id, wait_timeout=left)._entered(end))
+                held.append(await lock._entered(end, left))
             except TooManyWaiting:
                 raise
             except LockTimeout as error:
                 waited = now() - began  # for this lock and those before it
-                whole = LockTimeout(lock_id=lock_id, waited_seconds=waited, holder=error.holder)
+                whole = LockTimeout(
+                    lock_id=lock.lock_id, waited_seconds=waited, holder=error.holder
+                )
                 for note in getattr(error, "__notes__", ()):
                     whole.add_note(note)
                 raise whole from None
-        return tuple(locks)
+        return tuple(held)
 
 
 def _in_order(

@@ -177,7 +177,13 @@ class HeldLock:
         """Return the store's answer to the holder of the lease; raise an error if there is none."""
         if self._scope._in_child:  # where the mutex may be locked for ever
             raise self._refused(what, "belongs to the process that forked this one")
-        outcome = locked(self._scope._extending, self._asked, what, ask)
+        if self._successor is not None:
+            raise self._refused(what, "was yielded: use what yield_to_waiters() returned")
+        if self.lost:
+            raise self._refused(what, f"is lost: {self.lost}")
+        if self._released:
+            raise self._refused(what, "has been released")
+        outcome = locked(self._scope._extending, ask)
         if isinstance(outcome, Lost):
             how = leases.describe_loss(outcome, self._lease)
             self._lose(how)
@@ -186,15 +192,6 @@ class HeldLock:
         if isinstance(outcome, Unavailable):
             raise LockServiceUnavailable(lock_id=self.lock_id, reason=outcome.reason)
         return outcome
-
-    def _asked(self, what: str, ask: Callable[[], _Outcome]) -> _Outcome:
-        if self._successor is not None:
-            raise self._refused(what, "was yielded: use what yield_to_waiters() returned")
-        if self.lost:
-            raise self._refused(what, f"is lost: {self.lost}")
-        if self._released:
-            raise self._refused(what, "has been released")
-        return ask()
 
     def _refused(self, what: str, why: str) -> LockNotHeld:
         text = f"lock {quoted(self.lock_id)} {what}: it {why}"
@@ -298,11 +295,9 @@ class HeldLock:
             return True
         return self._blocks > 0 or (self._others > 0 and not self._scope._is_over)
 
-    def _left(self, *, entirely: bool = False) -> bool:
-        """Leave the lock once, or entirely, a yielded one too; return whether to release it now."""
-        if entirely:
-            self._others, self._ends = 0, []
-        elif self._others:
+    def _left(self) -> bool:
+        """Leave the lock once, a yielded one too; return whether to release it now."""
+        if self._others:
             self._others -= 1
         else:
             alive = [end for end in self._ends if end() is not None]
@@ -310,12 +305,6 @@ class HeldLock:
                 return False
             self._ends.remove(alive[-1])
         return not (self._entered or self._released)
-
-    def _ends_with_scope(self, me: tuple[int, int]) -> bool:
-        """Return whether the end of the scope by `me` releases it: no block, no transaction."""
-        if self._owner == me:
-            return self._entered or not self._postponed
-        return self._others > 0 and not self._blocks
 
     def _lose(self, how: str) -> None:
         """Report once that the lease is lost. Ignored after the release."""

@@ -492,13 +492,18 @@ class LockScope:
 
     def _leave_all(self) -> list[HeldLock]:
         """Return the tenures that end with the scope, the latest first. With the mutex."""
-        me = running_code()
-        return [  # (if a block has begun since, it ends an implicit scope later)
-            tenure
-            for tenure in reversed(self._tenures)
-            if tenure._owner == me or not (self._implicit and self._has_blocks)
-            if tenure._ends_with_scope(me) and tenure._left(entirely=True)
-        ]
+        me, leaving = running_code(), []
+        # If a block has begun since, it ends an implicit scope later.
+        shared = self._implicit and self._has_blocks
+        for tenure in reversed(self._tenures):
+            if tenure._owner == me:
+                ends = tenure._entered or not tenure._postponed
+            else:
+                ends = tenure._others > 0 and not (tenure._blocks or shared)
+            if ends:
+                tenure._others, tenure._ends = 0, []
+                leaving.append(tenure)
+        return leaving
 
     def _yield_to_waiters(self, tenure: HeldLock, wait_timeout: float | None) -> HeldLock:
         """Let interactive waiters pass, and take the lock back; see `HeldLock.yield_to_waiters`."""
@@ -685,10 +690,6 @@ def _after_fork() -> None:
 reset_in_child(_after_fork)
 
 
-class _Anchor:
-    """Lives as long as the block that has it."""
-
-
 @contextlib.contextmanager
 def scope(
     service: LockService | None = None,
@@ -714,7 +715,7 @@ def scope(
         priority=Priority.of(priority),
         request=request,
     )
-    anchor = _Anchor()
+    anchor = End()  # lives as long as this block
     new._anchor = weakref.ref(anchor)
     failing = True
     try:
