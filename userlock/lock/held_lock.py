@@ -89,6 +89,7 @@ class HeldLock:
         self.lock_id = lease.lock_id
         #: The `scope.LockScope` that holds it, which imports this module.
         self._scope = scope
+        self._service: LockService = scope.service
         #: The lease that backs it now.
         self._lease = lease
         #: The thread and task that entered it; no other enters it again without waiting.
@@ -116,8 +117,7 @@ class HeldLock:
     @property
     def expires_in(self) -> float:
         """Return the remaining seconds of the lease, by this process's own clock; 0 when over."""
-        rest: float = self._lease.deadline - self._scope.service.clock.now()
-        return max(0.0, rest)
+        return max(0.0, self._lease.deadline - self._service.clock.now())
 
     def release(self) -> None:
         """Leave the lock once, now; the outermost leave releases it.
@@ -155,18 +155,18 @@ class HeldLock:
         name, given = ("seconds", seconds) if by is None else ("by", by)
         wanted = check_seconds(name, given, most=leases.MAX_LEASE_SECONDS)
         outcome = self._ask("cannot be extended", partial(self._extend, wanted, by))
-        self._scope.service.listeners.emit(Extended(self.lock_id, outcome.lease.ttl_seconds))
+        self._service.listeners.emit(Extended(self.lock_id, outcome.lease.ttl_seconds))
 
     def _extend(self, seconds: float, by: float | None) -> _Outcome:
         if by is not None:
             rest = self.expires_in
             seconds = check_seconds("by", rest + by, least=0.001, most=leases.MAX_LEASE_SECONDS)
-        service, lease = self._scope.service, self._lease
+        lease = self._lease
         # If the reply is lost, the request may have been carried out all the same.
-        at_worst = service.clock.now() + seconds
+        at_worst = self._service.clock.now() + seconds
         if at_worst < lease.deadline:
             self._lease = lease._replace(deadline=at_worst)
-        outcome: _Outcome = run(service.extend, lease, seconds)
+        outcome = run(self._service.extend, lease, seconds)
         if isinstance(outcome, Granted):
             self._lease = outcome.lease
         elif isinstance(outcome, Unavailable) and not outcome.sent:
@@ -216,7 +216,7 @@ class HeldLock:
             ConfigurationError: the store gives no numbers (App Engine's memcache, proxies).
         """
         if self._number is None:
-            store = self._scope.service.store
+            store = self._service.store
             if not store.fences:
                 raise ConfigurationError(
                     f"lock.fence: {type(store).__name__} gives no numbers that grow. To fix "
@@ -230,7 +230,7 @@ class HeldLock:
         if self._lease.degraded:
             why = "it did not answer when the lock was taken, so there is no fence yet"
             return Unavailable(why)
-        outcome: _Outcome = run(self._scope.service.fence, self._lease)
+        outcome = run(self._service.fence, self._lease)
         if isinstance(outcome, Fenced):
             self._lease, self._number = outcome
         return outcome
@@ -285,8 +285,7 @@ class HeldLock:
 
     @property
     def _ran_out(self) -> bool:
-        now: float = self._scope.service.clock.now()
-        return now >= self._lease.deadline
+        return self._service.clock.now() >= self._lease.deadline
 
     @property
     def _alive(self) -> bool:
@@ -312,7 +311,7 @@ class HeldLock:
             return
         self.lost = how
         lost = LeaseLost(self.lock_id, held_seconds_of(self), how)
-        self._scope.service.listeners.emit(lost)
+        self._service.listeners.emit(lost)
 
     def __repr__(self) -> str:
         state = "ran out" if self._ran_out else "held"
@@ -327,11 +326,11 @@ class HeldLock:
 
     def _begin_renewal(self, *, heartbeat: bool) -> None:
         """Have the renewal thread renew the lease, or (without `heartbeat`) only confirm it."""
-        service = self._scope.service
         if not self._renewed_seconds:
             self._heartbeat, self._renewed_seconds = heartbeat, self._lease.ttl_seconds
-            confirm_at = service.clock.now() + _CONFIRM_SECONDS
-            service.renewals.schedule(self, confirm_at if self.degraded else self._renewal_time)
+            confirm_at = self._service.clock.now() + _CONFIRM_SECONDS
+            due = confirm_at if self.degraded else self._renewal_time
+            self._service.renewals.schedule(self, due)
         elif heartbeat and not self._heartbeat:
             self._heartbeat = True
             self._schedule_renewal()
@@ -339,7 +338,7 @@ class HeldLock:
     def _schedule_renewal(self) -> None:
         """Schedule the next renewal, as the lease has changed. A degraded lease needs none."""
         if self._heartbeat and not self.degraded:
-            self._scope.service.renewals.schedule(self, self._renewal_time)
+            self._service.renewals.schedule(self, self._renewal_time)
 
     @property
     def _renewal_time(self) -> float:
@@ -376,7 +375,7 @@ class HeldLock:
             return None
         if now < self._renewal_time:
             return self._renewal_time  # extended by hand meanwhile
-        service = self._scope.service
+        service = self._service
         match run(service.extend, self._lease, self._renewed_seconds):
             case Granted(new):
                 self._lease = new
@@ -396,7 +395,7 @@ class HeldLock:
         self._because = f"; it could not be renewed, because {why}"
 
     def _confirm(self, now: float) -> float | str | None:
-        service, lease = self._scope.service, self._lease
+        service, lease = self._service, self._lease
         if now >= lease.deadline:
             return self._renew(now)
         if self._conflict:
@@ -444,8 +443,7 @@ def notes_of(lock: HeldLock) -> dict[str, object]:
 
 def held_seconds_of(lock: HeldLock) -> float:
     """Return the time since a lock was taken."""
-    seconds: float = lock._scope.service.clock.now() - lock._since
-    return seconds
+    return lock._service.clock.now() - lock._since
 
 
 def lease_seconds_of(lock: HeldLock) -> float:

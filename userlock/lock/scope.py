@@ -159,8 +159,10 @@ class LockScope:
     @property
     def _is_over(self) -> bool:
         """Return whether nothing would release a lock that it holds."""
-        if self._closed or not self._implicit:
-            return self._closed or self._anchor() is None
+        if self._closed:
+            return True
+        if not self._implicit:
+            return self._anchor() is None
         # A transaction may keep a lock for longer than the last block; hooks run while it is left.
         return not self._has_blocks and not any(
             tenure._postponed or tenure._leaving or tenure._blocks for tenure in self.held.values()
@@ -256,8 +258,8 @@ class LockScope:
                 end.tenures, end.attempt = (*end.tenures, tenure), None
                 if self._implicit and end.reference not in self._ends:
                     self._ends.append(end.reference)
-            if lock_id in self.held:
-                self._lapsed.append(self.held[lock_id])
+            if lock_id in (held := self.held):
+                self._lapsed.append(held[lock_id])
             # (On one line, as in `locked`.)
             with _mutex: self.held = {**self.held, lock_id: tenure}  # fmt: skip  # noqa: E701
         except BaseException:  # (after its own errors, nothing is left to undo)
@@ -359,7 +361,10 @@ class LockScope:
         return leaving
 
     async def _leave(self, leaving: list[HeldLock], *, failing: bool) -> None:
-        """Finish what was begun under locks, and release them, even if that fails for one."""
+        """Finish what was begun under locks, and release them, even if that fails for one.
+
+        The first error is raised.
+        """
         problem: Exception | None = None
         try:
             for tenure in leaving:
@@ -373,7 +378,7 @@ class LockScope:
                         await self._release(tenure)
                         tenure._leaving = None
                 except Exception as error:
-                    problem = error
+                    problem = problem or error
             if problem is not None:
                 raise problem
         except BaseException:
@@ -423,16 +428,16 @@ class LockScope:
     def _remove(self, tenure: HeldLock) -> bool:
         """End a tenure, without its lease. Return False if it has ended already."""
         tenure._released = True
-        alone, besides = {tenure.lock_id: tenure}, self._besides
+        alone, others = {tenure.lock_id: tenure}, self._not_released
         # (On one line, as in `locked`.)
-        with _mutex: self.held = {} if self.held == alone and not self._lapsed else besides(tenure)  # fmt: skip  # noqa: E501, E701
+        with _mutex: self.held = {} if self.held == alone and not self._lapsed else others()  # fmt: skip  # noqa: E501, E701
         if tenure._notes:
             tenure._notes.clear()  # objects that were read under the lock keep the tenure itself
         return tenure._once.pop("release", False)
 
-    def _besides(self, tenure: HeldLock) -> Mapping[str, HeldLock]:
-        """Return the locks held without a tenure; one that had lapsed before is there again."""
-        rest = [each for each in self._tenures if each is not tenure]
+    def _not_released(self) -> Mapping[str, HeldLock]:
+        """Return the locks that are held; one that had lapsed before is there again."""
+        rest = [each for each in self._tenures if not each._released]
         held = {each.lock_id: each for each in rest}
         self._lapsed = [each for each in rest if held[each.lock_id] is not each]
         return held
