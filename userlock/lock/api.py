@@ -25,7 +25,7 @@ from userlock.lock.lease import (
     check_wait_timeout,
 )
 from userlock.lock.record import Waiter
-from userlock.lock.scope import Alive, End, LockScope, current_scope, enter_scope
+from userlock.lock.scope import End, LockScope, current_scope, enter_scope
 from userlock.lock.service import LockService
 from userlock.waits import finish, run, running_code
 
@@ -60,7 +60,7 @@ class _Leave:
             return lambda block, *facts: self._leave(block, End(), *facts)
         end = End()
         leave = partial(self._leave, block, end)
-        end.reference, end.owner = Alive(leave), running_code()
+        end.reference, end.owner = weakref.ref(leave), running_code()
         _latest.reference = end.reference
         return leave
 
@@ -85,7 +85,7 @@ class _Block(Generic[_Value]):
             if block is self:
                 return end
         end = End()
-        end.reference, end.owner = Alive(end), running_code()
+        end.reference, end.owner = weakref.ref(end), running_code()
         self._kept.append(end)
         return end
 

@@ -43,14 +43,6 @@ log = logging.getLogger(__name__)
 _mutex = threading.RLock()  # the garbage collector may end a block at any time
 
 
-class Alive(weakref.ref[object]):
-    """A reference that tells whether a block runs. Two are never equal."""
-
-    __slots__ = ()
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
-
-
 class End:
     """The end of one block; its scope, tenures and latest attempt, once they are known."""
 
