@@ -327,13 +327,10 @@ class global_locks(_Block[tuple[HeldLock, ...]]):  # noqa: N801 (as above)
             except TooManyWaiting:
                 raise
             except LockTimeout as error:
-                waited = now() - began  # for this lock and those before it
-                whole = LockTimeout(
-                    lock_id=lock.lock_id, waited_seconds=waited, holder=error.holder
-                )
-                for note in getattr(error, "__notes__", ()):
-                    whole.add_note(note)
-                raise whole from None
+                waited, holder = now() - began, error.holder  # for this lock and those before it
+                raise LockTimeout(
+                    lock_id=lock.lock_id, waited_seconds=waited, holder=holder
+                ) from None
         return tuple(held)
 
 
@@ -436,8 +433,7 @@ def with_extension(
     Args:
         lock_id: the lock.
         operator: gets `extend`, which raises as `HeldLock.extend` does.
-        lock_timeout: length of the lease until the first extension, in seconds. By default a
-            minute, as in the seed `dynamically-extended-lock.txt`.
+        lock_timeout: length of the lease until the first extension, in seconds.
         wait_timeout: as in `global_lock`.
         priority: as there.
         max_waiting: as there.
