@@ -25,7 +25,7 @@ from userlock.lock.lease import (
     check_wait_timeout,
 )
 from userlock.lock.record import Waiter
-from userlock.lock.scope import Alive, End, LockScope, current_scope, enter_scope
+from userlock.lock.scope import End, LockScope, current_scope, enter_scope
 from userlock.lock.service import LockService
 from userlock.waits import finish, run, running_code
 
@@ -49,19 +49,18 @@ class _Leave:
     The `with` statement gets `__exit__` before it calls `__enter__`, and keeps it
     until the block is over, whatever happens. So an `__exit__` that lives is a block that
     runs. (Not the end itself: an exception at the first step of leaving keeps that.)
-    An ExitStack keeps the block itself, which keeps its ends: `leave_latest`.
+    An ExitStack gets it of the class, and keeps the block itself, which keeps its ends.
     """
 
-    def __init__(self, leave: Callable[..., Any], leave_latest: Callable[..., Any]) -> None:
+    def __init__(self, leave: Callable[..., Any]) -> None:
         self._leave = leave
-        self._leave_latest = leave_latest
 
     def __get__(self, block: _Block[Any] | None, kind: object) -> Callable[..., Any]:
         if block is None:
-            return self._leave_latest
-        end = block._new_end()
+            return lambda block, *facts: self._leave(block, End(), *facts)
+        end = End()
         leave = partial(self._leave, block, end)
-        end.reference, end.owner = Alive(leave), running_code()
+        end.reference, end.owner = weakref.ref(leave), running_code()
         _latest.reference = end.reference
         return leave
 
@@ -70,24 +69,23 @@ class _Block(Generic[_Value]):
     """A context manager that can be entered many times, by many threads and tasks; a decorator."""
 
     #: The ends of blocks that no `with` statement keeps.
-    _kept: list[Any]
-    #: Makes an end; not entered yet.
-    _new_end: Callable[[], Any]
+    _kept: list[End]
 
-    async def _entered(self, end: Any) -> _Value:
+    async def _entered(self, end: End) -> _Value:
         """Enter; return the value of the `with` statement."""
         raise NotImplementedError
 
-    def _begins(self) -> Any:
+    def _begins(self) -> End:
         """Return the end of the block that begins: of a `with` statement, or kept here."""
+        end: End
         reference, _latest.reference = _latest.reference, None
         leave = None if reference is None else reference()
         if leave is not None:
             block, end = leave.args
             if block is self:
                 return end
-        end = self._new_end()
-        end.reference, end.owner = Alive(end), running_code()
+        end = End()
+        end.reference, end.owner = weakref.ref(end), running_code()
         self._kept.append(end)
         return end
 
@@ -107,31 +105,17 @@ class _Block(Generic[_Value]):
             await finish(end.undo)
             raise
 
-    def _leave(self, end: Any, kind: object, error: object, traceback: object) -> None:
-        if end.scope is None:  # `__exit__` was called by hand
+    def _leave(self, end: End, kind: object, error: object, traceback: object) -> None:
+        if end.scope is None:  # called by hand, or by an ExitStack
             end = self._latest()
-        try:
-            run(end.left, failing=error is not None)
-        except BaseException:
-            end.drop()
-            raise
+        run(end.left, failing=error is not None)
 
-    async def _aleave(self, end: Any, kind: object, error: object, traceback: object) -> None:
+    async def _aleave(self, end: End, kind: object, error: object, traceback: object) -> None:
         if end.scope is None:
             end = self._latest()
-        try:
-            await finish(end.left, failing=error is not None)
-        except BaseException:
-            end.drop()
-            raise
+        await finish(end.left, failing=error is not None)
 
-    def _leave_latest(self, *facts: Any) -> None:
-        self._leave(self._latest(), *facts)
-
-    async def _aleave_latest(self, *facts: Any) -> None:
-        await self._aleave(self._latest(), *facts)
-
-    def _latest(self) -> Any:
+    def _latest(self) -> End:
         """Return the latest end of this thread and task, or of the one a generator came from."""
         me = running_code()
         end = ([each for each in self._kept if each.owner == me] or self._kept)[-1]
@@ -144,8 +128,8 @@ class _Block(Generic[_Value]):
 
         async def __aexit__(self, kind: object, error: object, traceback: object) -> None: ...
     else:
-        __exit__ = _Leave(_leave, _leave_latest)
-        __aexit__ = _Leave(_aleave, _aleave_latest)
+        __exit__ = _Leave(_leave)
+        __aexit__ = _Leave(_aleave)
 
     def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
         """Return `function`, each call of it inside the block; a coroutine's `async with` it.
@@ -251,9 +235,7 @@ class global_lock(_Block[HeldLock]):  # noqa: N801 (reads as a statement: `with 
         self.heartbeat = None if heartbeat is None else check_bool("heartbeat", heartbeat)
         self.max_waiting = None if max_waiting is None else check_max_waiting(max_waiting)
 
-    _new_end = End
-
-    async def _entered(self, end: End) -> HeldLock:
+    async def _entered(self, end: End, wait_timeout: float | None = None) -> HeldLock:
         scope = current_scope()
         if scope is None:
             scope = LockScope(default_service(), defaults.settings, implicit=True)
@@ -261,40 +243,9 @@ class global_lock(_Block[HeldLock]):  # noqa: N801 (reads as a statement: `with 
             scope._ends.append(end.reference)
             enter_scope(scope)
         end.scope = scope
+        wait_timeout = self.wait_timeout if wait_timeout is None else wait_timeout
         options = self.lock_timeout, self.priority, self.heartbeat, self.max_waiting
-        return await scope._acquired(self.lock_id, self.wait_timeout, *options, end)
-
-
-class _Ends:
-    """The end of a block that holds several locks. It keeps the end of each."""
-
-    reference: weakref.ref[object]
-    owner: tuple[int, int]
-
-    def __init__(self) -> None:
-        self.all: list[End] = []
-        self.scope: LockScope | None = None
-
-    async def left(self, *, failing: bool) -> None:
-        """Leave the locks, the last first, even if one of them fails."""
-        errors: list[Exception] = []
-        for end in reversed(self.all):
-            try:
-                await end.left(failing=failing or bool(errors))
-            except Exception as error:
-                errors.append(error)
-        if errors:
-            raise errors[-1]
-
-    async def undo(self) -> None:
-        """Leave nothing behind."""
-        for end in reversed(self.all):
-            await end.undo()
-
-    def drop(self) -> None:
-        """Let go of the locks without waiting."""
-        for end in reversed(self.all):
-            end.drop()
+        return await scope._acquired(self.lock_id, wait_timeout, *options, end)
 
 
 class global_locks(_Block[tuple[HeldLock, ...]]):  # noqa: N801 (as above)
@@ -350,41 +301,37 @@ class global_locks(_Block[tuple[HeldLock, ...]]):  # noqa: N801 (as above)
         if not self.lock_ids:
             raise ValueError("global_locks needs at least one lock id")
         self.wait_timeout = None if wait_timeout is None else check_wait_timeout(wait_timeout)
-        self._one = partial(
-            global_lock,
-            lock_timeout=lock_timeout,
-            priority=priority,
-            heartbeat=heartbeat,
-            max_waiting=max_waiting,
-        )
-        self.priority = self._one(self.lock_ids[0]).priority  # checks the rest at once
+        self._locks = [
+            global_lock(
+                lock_id,
+                lock_timeout=lock_timeout,
+                priority=priority,
+                heartbeat=heartbeat,
+                max_waiting=max_waiting,
+            )
+            for lock_id in self.lock_ids
+        ]
 
-    _new_end = _Ends
-
-    async def _entered(self, ends: _Ends) -> tuple[HeldLock, ...]:
+    async def _entered(self, end: End) -> tuple[HeldLock, ...]:
         scope = current_scope() or LockScope(default_service(), defaults.settings)
         now = scope.service.clock.now
         began, wait_timeout = now(), self.wait_timeout
         if wait_timeout is None:
-            wait_timeout = scope.defaults_of(self.priority or scope.priority).wait_timeout
-        locks = []
-        for lock_id in self.lock_ids:
-            end = End()
-            end.reference, end.owner = Alive(ends.reference()), ends.owner
-            ends.all.append(end)
+            priority = self._locks[0].priority or scope.priority
+            wait_timeout = scope.defaults_of(priority).wait_timeout
+        held = []
+        for lock in self._locks:
             left = max(0.0, began + wait_timeout - now())
             try:
-                locks.append(await self._one(lock_id, wait_timeout=left)._entered(end))
+                held.append(await lock._entered(end, left))
             except TooManyWaiting:
                 raise
             except LockTimeout as error:
-                waited = now() - began  # for this lock and those before it
-                whole = LockTimeout(lock_id=lock_id, waited_seconds=waited, holder=error.holder)
-                for note in getattr(error, "__notes__", ()):
-                    whole.add_note(note)
-                raise whole from None
-            ends.scope = end.scope
-        return tuple(locks)
+                waited, holder = now() - began, error.holder  # for this lock and those before it
+                raise LockTimeout(
+                    lock_id=lock.lock_id, waited_seconds=waited, holder=holder
+                ) from None
+        return tuple(held)
 
 
 def _in_order(
@@ -486,8 +433,7 @@ def with_extension(
     Args:
         lock_id: the lock.
         operator: gets `extend`, which raises as `HeldLock.extend` does.
-        lock_timeout: length of the lease until the first extension, in seconds. By default a
-            minute, as in the seed `dynamically-extended-lock.txt`.
+        lock_timeout: length of the lease until the first extension, in seconds.
         wait_timeout: as in `global_lock`.
         priority: as there.
         max_waiting: as there.

@@ -35,38 +35,33 @@ class CircuitBreaker:
     def __init__(self, clock: Clock, *, most_pause_seconds: float = 1.0) -> None:
         self._clock = clock
         self._most_pause_seconds = most_pause_seconds
-        self._new_mutex()
         self.closed = True
         self.answered_one_of = -math.inf
-        self._open_until: float | None = None
+        self._open_until = -math.inf
         self.reason = ""
-        reset_in_child(self._new_mutex)
+        self._begin()
+        reset_in_child(self._begin)
 
-    def _new_mutex(self) -> None:
+    def _begin(self) -> None:
         self._mutex = threading.Lock()
 
     def allows(self) -> bool:
         """Return whether the store may be asked now. In an outage: one caller at a time."""
-        return self.closed or self._allows()
+        return self.closed or self._may_probe()
 
     @with_mutex
-    def _allows(self) -> bool:
-        until = self._open_until
-        if until is None:
-            return True
+    def _may_probe(self) -> bool:
         now = self._clock.now()
-        if now < until:
-            return False
-        # This caller probes. Others stay out until it reports, or, should
-        # it never report (its thread was killed), for one more pause.
+        if self.closed or now < self._open_until:
+            return self.closed
+        # Others stay out until this caller reports, or, should it never
+        # report (its thread was killed), for one more pause.
         self._open_until = now + self._most_pause_seconds
         return True
 
     def succeeded(self) -> None:
         """Note that the store answered."""
-        if not self.closed:
-            self._open_until = None
-            self.closed = True
+        self.closed = True
 
     @with_mutex
     def failed(self, *, cost_seconds: float, reason: str) -> None:

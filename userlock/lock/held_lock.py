@@ -18,8 +18,6 @@ in canonical order, and takes them back. Kept, they would reverse the order:
 
 from __future__ import annotations
 
-import importlib
-import sys
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -69,9 +67,12 @@ class HeldLock:
     _postponed = False
     #: The thread and task that is leaving it just now, and may enter it again meanwhile.
     _leaving: tuple[int, int] | None = None
-    #: The tenure of this lock whose lease ended before the lock was taken again inside.
-    _beneath: HeldLock | None = None
-    _renewal: Renewal | None = None
+    #: Whether the renewal thread renews the lease. Otherwise it only confirms a degraded one.
+    _heartbeat = False
+    #: The seconds that it asks for; 0 where it has nothing to do with the lock.
+    _renewed_seconds = 0.0
+    #: Why the last renewal failed, if it did.
+    _because = ""
     _successor: HeldLock | None = None
     _released = False
     #: Whether the lease was given back, or is known to be over.
@@ -88,6 +89,7 @@ class HeldLock:
         self.lock_id = lease.lock_id
         #: The `scope.LockScope` that holds it, which imports this module.
         self._scope = scope
+        self._service: LockService = scope.service
         #: The lease that backs it now.
         self._lease = lease
         #: The thread and task that entered it; no other enters it again without waiting.
@@ -115,8 +117,7 @@ class HeldLock:
     @property
     def expires_in(self) -> float:
         """Return the remaining seconds of the lease, by this process's own clock; 0 when over."""
-        rest: float = self._lease.deadline - self._scope.service.clock.now()
-        return max(0.0, rest)
+        return max(0.0, self._lease.deadline - self._service.clock.now())
 
     def release(self) -> None:
         """Leave the lock once, now; the outermost leave releases it.
@@ -154,18 +155,18 @@ class HeldLock:
         name, given = ("seconds", seconds) if by is None else ("by", by)
         wanted = check_seconds(name, given, most=leases.MAX_LEASE_SECONDS)
         outcome = self._ask("cannot be extended", partial(self._extend, wanted, by))
-        self._scope.service.listeners.emit(Extended(self.lock_id, outcome.lease.ttl_seconds))
+        self._service.listeners.emit(Extended(self.lock_id, outcome.lease.ttl_seconds))
 
     def _extend(self, seconds: float, by: float | None) -> _Outcome:
         if by is not None:
             rest = self.expires_in
             seconds = check_seconds("by", rest + by, least=0.001, most=leases.MAX_LEASE_SECONDS)
-        service, lease = self._scope.service, self._lease
+        lease = self._lease
         # If the reply is lost, the request may have been carried out all the same.
-        at_worst = service.clock.now() + seconds
+        at_worst = self._service.clock.now() + seconds
         if at_worst < lease.deadline:
             self._lease = lease._replace(deadline=at_worst)
-        outcome: _Outcome = run(service.extend, lease, seconds)
+        outcome = run(self._service.extend, lease, seconds)
         if isinstance(outcome, Granted):
             self._lease = outcome.lease
         elif isinstance(outcome, Unavailable) and not outcome.sent:
@@ -176,25 +177,21 @@ class HeldLock:
         """Return the store's answer to the holder of the lease; raise an error if there is none."""
         if self._scope._in_child:  # where the mutex may be locked for ever
             raise self._refused(what, "belongs to the process that forked this one")
-        outcome = locked(self._scope._extending, self._asked, what, ask)
-        if isinstance(outcome, Lost):
-            how = leases.describe_loss(outcome, self._lease)
-            self._lose(how)
-            raise self._refused(what, f"is lost: {self.lost or how}")
-        if self._renewal is not None:
-            self._renewal.extended(self)
-        if isinstance(outcome, Unavailable):
-            raise LockServiceUnavailable(lock_id=self.lock_id, reason=outcome.reason)
-        return outcome
-
-    def _asked(self, what: str, ask: Callable[[], _Outcome]) -> _Outcome:
         if self._successor is not None:
             raise self._refused(what, "was yielded: use what yield_to_waiters() returned")
         if self.lost:
             raise self._refused(what, f"is lost: {self.lost}")
         if self._released:
             raise self._refused(what, "has been released")
-        return ask()
+        outcome = locked(self._scope._extending, ask)
+        if isinstance(outcome, Lost):
+            how = leases.describe_loss(outcome, self._lease)
+            self._lose(how)
+            raise self._refused(what, f"is lost: {self.lost or how}")
+        self._schedule_renewal()
+        if isinstance(outcome, Unavailable):
+            raise LockServiceUnavailable(lock_id=self.lock_id, reason=outcome.reason)
+        return outcome
 
     def _refused(self, what: str, why: str) -> LockNotHeld:
         text = f"lock {quoted(self.lock_id)} {what}: it {why}"
@@ -219,7 +216,7 @@ class HeldLock:
             ConfigurationError: the store gives no numbers (App Engine's memcache, proxies).
         """
         if self._number is None:
-            store = self._scope.service.store
+            store = self._service.store
             if not store.fences:
                 raise ConfigurationError(
                     f"lock.fence: {type(store).__name__} gives no numbers that grow. To fix "
@@ -233,7 +230,7 @@ class HeldLock:
         if self._lease.degraded:
             why = "it did not answer when the lock was taken, so there is no fence yet"
             return Unavailable(why)
-        outcome: _Outcome = run(self._scope.service.fence, self._lease)
+        outcome = run(self._service.fence, self._lease)
         if isinstance(outcome, Fenced):
             self._lease, self._number = outcome
         return outcome
@@ -288,8 +285,7 @@ class HeldLock:
 
     @property
     def _ran_out(self) -> bool:
-        now: float = self._scope.service.clock.now()
-        return now >= self._lease.deadline
+        return self._service.clock.now() >= self._lease.deadline
 
     @property
     def _alive(self) -> bool:
@@ -298,11 +294,9 @@ class HeldLock:
             return True
         return self._blocks > 0 or (self._others > 0 and not self._scope._is_over)
 
-    def _left(self, *, entirely: bool = False) -> bool:
-        """Leave the lock once, or entirely, a yielded one too; return whether to release it now."""
-        if entirely:
-            self._others, self._ends = 0, []
-        elif self._others:
+    def _left(self) -> bool:
+        """Leave the lock once, a yielded one too; return whether to release it now."""
+        if self._others:
             self._others -= 1
         else:
             alive = [end for end in self._ends if end() is not None]
@@ -311,158 +305,131 @@ class HeldLock:
             self._ends.remove(alive[-1])
         return not (self._entered or self._released)
 
-    def _ends_with_scope(self, me: tuple[int, int]) -> bool:
-        """Return whether the end of the scope by `me` releases it: no block, no transaction."""
-        if self._owner == me:
-            return self._entered or not self._postponed
-        return self._others > 0 and not self._blocks
-
-    def _begin_renewal(self, *, heartbeat: bool) -> None:
-        """Have the renewal thread renew the lease, or (without `heartbeat`) only confirm it."""
-        if self._renewal is None:
-            self._renewal = Renewal(self, self._scope.service, heartbeat=heartbeat)
-        elif heartbeat and not self._renewal.heartbeat:
-            self._renewal.heartbeat = True
-            self._renewal.extended(self)
-
     def _lose(self, how: str) -> None:
         """Report once that the lease is lost. Ignored after the release."""
         if self._released or not self._once.pop("report", False):
             return
         self.lost = how
         lost = LeaseLost(self.lock_id, held_seconds_of(self), how)
-        self._scope.service.listeners.emit(lost)
+        self._service.listeners.emit(lost)
 
     def __repr__(self) -> str:
         state = "ran out" if self._ran_out else "held"
         state = "released" if self._released else "lost" if self.lost else state
         return f"<HeldLock of {quoted(self.lock_id)}: {state}>"
 
+    # --- renewal ----------------------------------------------------------------------------
+    #
+    # A lease is renewed when a third of it has passed, so that two renewals may fail. A lock that
+    # was taken while the store did not answer is confirmed as soon as it answers; until then a
+    # heartbeat extends it without the store, as it was taken.
 
-# --- in the renewal thread ----------------------------------------------------------------------
+    def _begin_renewal(self, *, heartbeat: bool) -> None:
+        """Have the renewal thread renew the lease, or (without `heartbeat`) only confirm it."""
+        if not self._renewed_seconds:
+            self._heartbeat, self._renewed_seconds = heartbeat, self._lease.ttl_seconds
+            confirm_at = self._service.clock.now() + _CONFIRM_SECONDS
+            due = confirm_at if self.degraded else self._renewal_time
+            self._service.renewals.schedule(self, due)
+        elif heartbeat and not self._heartbeat:
+            self._heartbeat = True
+            self._schedule_renewal()
 
+    def _schedule_renewal(self) -> None:
+        """Schedule the next renewal, as the lease has changed. A degraded lease needs none."""
+        if self._heartbeat and not self.degraded:
+            self._service.renewals.schedule(self, self._renewal_time)
 
-class Renewal:
-    """Renews the lease of one tenure, in the renewal thread; without `heartbeat`, confirms it only.
+    @property
+    def _renewal_time(self) -> float:
+        return self._lease.deadline - self._renewed_seconds * 2 / 3
 
-    A lease is renewed when a third of it has passed, so that two renewals may fail. A
-    lock that was taken while the store did not answer is confirmed as soon as it
-    answers; until then a heartbeat extends it without the store, as it was taken.
-    """
-
-    def __init__(self, tenure: HeldLock, service: LockService, *, heartbeat: bool) -> None:
-        self._tenure = weakref.ref(tenure)
-        self._service = service
-        self.heartbeat = heartbeat
-        self.ttl_seconds = tenure._lease.ttl_seconds
-        #: A pause that leaves several attempts in the rest of a lease, in seconds.
-        self._soon = min(self.ttl_seconds / 10, 1.0)
-        self._since = service.clock.now()
-        #: Why the last renewal failed, if it did.
-        self._because = ""
-        due = self._since + _CONFIRM_SECONDS if tenure.degraded else self._renewal_time(tenure)
-        service.renewals.schedule(self, due)
-
-    def extended(self, tenure: HeldLock) -> None:
-        """Schedule the next renewal after an extension by hand. A degraded lease needs none."""
-        if self.heartbeat and not tenure.degraded:
-            self._service.renewals.schedule(self, self._renewal_time(tenure))
-
-    def _renewal_time(self, tenure: HeldLock) -> float:
-        """Return when to renew: two thirds of the lease before its end, as time for retries."""
-        return tenure._lease.deadline - self.ttl_seconds * 2 / 3
-
-    def run(self, now: float) -> float | None:
-        """Do the work that is due; see `renewal`."""
-        tenure = self._tenure()
-        if tenure is None or not tenure.held or tenure.lost:
+    def _when_due(self, now: float) -> float | None:
+        """Renew or confirm the lease, in the renewal thread; see `renewal`."""
+        if self._released or self.lost:
             return None
-        if not tenure._alive:  # its block was interrupted where it would have left the lock
-            tenure._scope._let_go(tenure)
+        if not self._alive:  # its block was interrupted where it would have left the lock
+            self._scope._let_go(self)
             return None
-        if not tenure._scope._extending.acquire(blocking=False):
-            return now + self._soon  # it is being extended by hand right now
+        extending = self._scope._extending
+        if not extending.acquire(blocking=False):  # it is being extended by hand right now
+            return self._soon(now)
         try:
-            again = self._confirm(tenure, now) if tenure.degraded else self._renew(tenure, now)
+            again = self._confirm(now) if self.degraded else self._renew(now)
         finally:
-            tenure._scope._extending.release()
+            extending.release()
         # Reported outside the mutex, so that a callback may use the lock.
         if isinstance(again, str):
-            tenure._lose(again)
+            self._lose(again)
             return None
         return again
 
+    def _soon(self, now: float) -> float:
+        """Return a time that leaves several attempts in the rest of a lease."""
+        return now + min(self._renewed_seconds / 10, 1.0)
+
     # Each of these returns when to run next, None for never, or how the lease was lost.
 
-    def _renew(self, tenure: HeldLock, now: float) -> float | str | None:
-        if not self.heartbeat:
+    def _renew(self, now: float) -> float | str | None:
+        if not self._heartbeat:
             return None
-        due = self._renewal_time(tenure)
-        if now < due:
-            return due  # extended by hand meanwhile
-        return self._extend(tenure, now) or self._renewal_time(tenure)
-
-    def _extend(self, tenure: HeldLock, now: float) -> float | str | None:
-        """Extend the lease; return None if that was done."""
-        if now >= tenure._lease.deadline:
-            return self._ran_out(tenure)
-        match run(self._service.extend, tenure._lease, self.ttl_seconds):
+        if now < self._renewal_time:
+            return self._renewal_time  # extended by hand meanwhile
+        service = self._service
+        match run(service.extend, self._lease, self._renewed_seconds):
             case Granted(new):
-                tenure._lease = new
+                self._lease = new
                 self._because = ""
-                if tenure.held and self._service.listeners.watched():
-                    self._service.listeners.emit(Extended(tenure.lock_id, self.ttl_seconds))
-                return None
+                if self.held and service.listeners.watched():
+                    service.listeners.emit(Extended(self.lock_id, self._renewed_seconds))
+                return self._renewal_time
             case Lost() as lost:
-                how = leases.describe_loss(lost, tenure._lease)
+                how = leases.describe_loss(lost, self._lease)
                 return f"{how}{self._because}" if lost.how == "ran out" else how
             case unavailable:
-                self._failed(f"the lease store did not answer ({unavailable.reason})")
-                now = self._service.clock.now()
-                return min(now + self._soon, max(now, tenure._lease.deadline))
+                self._not_renewed(f"the lease store did not answer ({unavailable.reason})")
+                now = service.clock.now()
+                return min(self._soon(now), max(now, self._lease.deadline))
 
-    def _failed(self, why: str) -> None:
+    def _not_renewed(self, why: str) -> None:
         self._because = f"; it could not be renewed, because {why}"
 
-    def _ran_out(self, tenure: HeldLock) -> str:
-        how = f"its lease of {tenure._lease.ttl_seconds:g} s ran out"
-        if tenure._conflict:
-            return f"{how}; it was taken while the lease store did not answer, and was another's"
-        return how + self._because
-
-    def _confirm(self, tenure: HeldLock, now: float) -> float | str | None:
-        lease = tenure._lease
+    def _confirm(self, now: float) -> float | str | None:
+        service, lease = self._service, self._lease
         if now >= lease.deadline:
-            return self._ran_out(tenure) if self.heartbeat else None
-        if tenure._conflict:
-            return lease.deadline if self.heartbeat else None
-        match run(self._service.confirm, lease):
+            return self._renew(now)
+        if self._conflict:
+            return lease.deadline if self._heartbeat else None
+        match run(service.confirm, lease):
             case Granted(confirmed):
-                tenure._lease = confirmed
-                if not tenure.held:
-                    run(self._service.give_back, confirmed)
+                self._lease = confirmed
+                if not self.held:
+                    run(service.give_back, confirmed)
                     return None
-                self._service.listeners.emit(Confirmed(tenure.lock_id, now - self._since))
-                return self._renewal_time(tenure) if self.heartbeat else None
+                service.listeners.emit(Confirmed(self.lock_id, now - self._since))
+                return self._renewal_time if self._heartbeat else None
             case Held(holder):
-                tenure._conflict = holder.describe()
-                self._service.listeners.emit(Conflict(tenure.lock_id, tenure._conflict))
-                return lease.deadline if self.heartbeat else None
+                self._conflict = holder.describe()
+                self._because = (
+                    "; it was taken while the lease store did not answer, and was another's"
+                )
+                service.listeners.emit(Conflict(self.lock_id, self._conflict))
+                return lease.deadline if self._heartbeat else None
             case None:
-                self._failed("others were queued for the lock")
+                self._not_renewed("others were queued for the lock")
             case unavailable:
-                self._failed(f"the lease store did not answer ({unavailable.reason})")
+                self._not_renewed(f"the lease store did not answer ({unavailable.reason})")
                 if unavailable.sent and not lease.unsettled:
                     # The store may have it all the same: it has to be given back.
-                    tenure._lease = tenure._lease._replace(unsettled=True)
-                    if not tenure.held:
-                        self._service.client.release_later(tenure._lease)
+                    self._lease = self._lease._replace(unsettled=True)
+                    if not self.held:
+                        service.client.release_later(self._lease)
                         return None
-        now = self._service.clock.now()
-        if self.heartbeat and now >= self._renewal_time(tenure):
-            lost = self._extend(tenure, now)  # without the store, as it was taken
-            if isinstance(lost, str):
-                return lost
+        now = service.clock.now()
+        if self._heartbeat and now >= self._renewal_time:
+            extended = self._renew(now)  # without the store, as it was taken
+            if isinstance(extended, str):
+                return extended
         return now + _CONFIRM_SECONDS
 
 
@@ -476,8 +443,7 @@ def notes_of(lock: HeldLock) -> dict[str, object]:
 
 def held_seconds_of(lock: HeldLock) -> float:
     """Return the time since a lock was taken."""
-    seconds: float = lock._scope.service.clock.now() - lock._since
-    return seconds
+    return lock._service.clock.now() - lock._since
 
 
 def lease_seconds_of(lock: HeldLock) -> float:
@@ -493,24 +459,3 @@ def was_contended(lock: HeldLock) -> bool:
 def lose(lock: HeldLock, how: str) -> None:
     """Let a lock find its lease lost, for a test."""
     lock._lose(how)
-
-
-#: The participants in the release of locks in this process: the model layer's, once it is loaded.
-#: Its `leaving(tenure)` finishes the writes that were begun under the lock, before the release; an
-#: error reaches the code that leaves the lock, after it. Where its `holds(tenure)` is true, the
-#: lock stays held for now, and `postpone(tenure, release)` calls `release` later.
-participants: list[Any] = []
-
-
-def register_participant(participant: object) -> None:
-    """Add a participant, in this process, from now on."""
-    participants.append(participant)
-
-
-def find_participants() -> None:
-    """Load the model layer if the process has imported ndb, be it under the lock.
-
-    By name: this package needs neither.
-    """
-    if not participants and "google.cloud.ndb" in sys.modules:
-        importlib.import_module("userlock.ndb")

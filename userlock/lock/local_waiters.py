@@ -101,13 +101,9 @@ class LocalWaiters:
         crowd.bells.pop(claim.token, None)
         crowd.outside.pop(claim.token, None)
         if crowd.outside and len(crowd.bells) < self._most_queued:
-            urgent = (
-                token
-                for token, (other, _) in crowd.outside.items()
-                if other.priority is Priority.INTERACTIVE
-            )
-            token = next(urgent, None) or next(iter(crowd.outside))
-            _, bell = crowd.outside.pop(token)
+            outside = crowd.outside  # the first of the interactive ones, or else of all
+            token = min(outside, key=lambda each: outside[each][0].priority is Priority.BATCH)
+            _, bell = outside.pop(token)
             crowd.bells[token] = bell
             bell.ring()
         elif not crowd.bells:

@@ -1,9 +1,9 @@
 """One thread per process that runs what is due for all locks: renewals, confirmations.
 
-It knows nothing of leases. A *task* is any object, hashed by identity, whose `run(now)` does what
-is due and returns when to run next, None for never. The thread is a daemon and starts with the
-first task. It does not survive a fork: the first task of the child starts a thread of the child's
-own, and the parent's tasks stay in the parent.
+It knows nothing of leases. A *task* is any object, hashed by identity, whose `_when_due(now)` does
+what is due and returns when to be called again, None for never. The thread is a daemon and starts
+with the first task. It does not survive a fork: the first task of the child starts a thread of the
+child's own, and the parent's tasks stay in the parent.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class RenewalThread:
 
     def _call(self, task: Any) -> float | None:
         try:
-            again: float | None = task.run(self._clock.now())
+            again: float | None = task._when_due(self._clock.now())
             return again
         except BaseException as error:
             # In the thread also an error that is meant to end a thread, from a

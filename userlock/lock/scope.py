@@ -16,17 +16,19 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import importlib
 import logging
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from userlock.errors import EventLoopBlocked, LockError, LockNotHeld, NoScope
 from userlock.fork import reset_in_child
 from userlock.ids import quoted
 from userlock.lock.configuration import default_service, defaults
-from userlock.lock.held_lock import HeldLock, check_heartbeat, find_participants, participants
+from userlock.lock.held_lock import HeldLock, check_heartbeat
 from userlock.lock.lease import Lease, Priority, PriorityName, check_bool, check_lock_id
 from userlock.lock.policy import PriorityPolicy
 from userlock.lock.service import LockService, check_service
@@ -41,19 +43,11 @@ log = logging.getLogger(__name__)
 _mutex = threading.RLock()  # the garbage collector may end a block at any time
 
 
-class Alive(weakref.ref[object]):
-    """A reference that tells whether a block runs. Two are never equal."""
-
-    __slots__ = ()
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
-
-
 class End:
-    """The end of one block; scope, tenure and attempt once they are known."""
+    """The end of one block; its scope, tenures and latest attempt, once they are known."""
 
     scope: LockScope | None = None
-    tenure: HeldLock | None = None
+    tenures: tuple[HeldLock, ...] = ()
     attempt: Attempt | None = None
     #: To what lives as long as the block: its statement keeps it, and the others keep nothing else.
     reference: weakref.ref[object]
@@ -61,43 +55,39 @@ class End:
     owner: tuple[int, int]
 
     async def left(self, *, failing: bool) -> None:
-        """Leave the lock; the last block ends an implicit scope. Does nothing if that was done."""
-        scope, tenure = self.scope, self.tenure
-        if scope is None or tenure is None:
+        """Leave the locks; the last block ends an implicit scope. Does nothing if that was done."""
+        scope = self.scope
+        if scope is None:
             return
         try:
-            if tenure._successor is not None:
-                tenure = tenure._latest
             # (On one line, as in `locked`.)
-            with _mutex: last = scope._block_left(self, tenure)  # fmt: skip  # noqa: E701
-            if last:
-                await scope._leave(tenure, failing=failing)
+            with _mutex: leaving = scope._block_left(self)  # fmt: skip  # noqa: E701
+            if leaving:
+                await scope._leave(leaving, failing=failing)
+        except BaseException:
+            self.drop()
+            raise
         finally:
             if scope._implicit and not scope._closed and not scope._has_blocks:
                 await scope.aclose(failing=failing)  # of what acquire_lock took inside
 
     async def undo(self) -> None:
         """Leave nothing behind: entering was interrupted, or has failed."""
-        if self.tenure is not None:
+        try:
             await self.left(failing=True)
-        elif self.scope is not None:
-            attempt = self.attempt
-            if attempt is not None and not attempt.settled:
-                await self.scope.service.undo(attempt)
-            self.drop()
+        finally:
+            if self.scope is not None and self.attempt is not None:
+                await self.scope.service.undo(self.attempt)
 
     def drop(self) -> None:
-        """Let go of the lock without waiting: leaving it was interrupted, or has failed."""
+        """Let go of the locks without waiting: leaving them was interrupted, or has failed."""
         if self.scope is not None:
             locked(_mutex, self._drop, self.scope)
 
     def _drop(self, scope: LockScope) -> None:
-        if self.reference in scope._ends:
-            scope._ends.remove(self.reference)
-        if self.tenure is not None:
-            tenure = self.tenure._latest
-            if self.reference in tenure._ends:
-                tenure._ends.remove(self.reference)
+        scope._block_left(self)
+        for tenure in self.tenures:
+            tenure = tenure._latest
             if not (tenure._entered or tenure._postponed):
                 scope._let_go(tenure)
 
@@ -139,11 +129,13 @@ class LockScope:
         self.max_waiting: int | None = None
         #: The ends of the blocks inside an implicit scope, which is over with the last.
         self._ends: list[weakref.ref[object]] = []
-        #: Of another scope, an object that lives as long as its block.
-        self._anchor: weakref.ref[object] | None = None
+        #: To what lives as long as the block of another scope, or else the scope itself.
+        self._anchor: weakref.ref[object] = weakref.ref(self)
         self._outer: LockScope | None = None
         #: Callers keep it: each change makes a new one.
         self.held: Mapping[str, HeldLock] = {}
+        #: The tenures whose lease was over when their lock was taken again inside.
+        self._lapsed: list[HeldLock] = []
         self._closed = False
         #: Held while a lease is extended, by its owner or by the renewal thread.
         self._extending = threading.Lock()
@@ -162,7 +154,7 @@ class LockScope:
         if self._closed:
             return True
         if not self._implicit:
-            return self._anchor is not None and self._anchor() is None
+            return self._anchor() is None
         # A transaction may keep a lock for longer than the last block; hooks run while it is left.
         return not self._has_blocks and not any(
             tenure._postponed or tenure._leaving or tenure._blocks for tenure in self.held.values()
@@ -171,7 +163,7 @@ class LockScope:
     @property
     def _has_blocks(self) -> bool:
         """Return whether a block is inside that has opened this scope, or was opened in it."""
-        return any(end() is not None for end in self._ends)
+        return self._ends != [] and any(end() is not None for end in self._ends)
 
     @property
     def _ended(self) -> bool:
@@ -216,14 +208,14 @@ class LockScope:
         service = self.service
         if heartbeat is not None and check_bool("heartbeat", heartbeat):
             check_heartbeat(service)
+        if end is None:
+            self._check_release(lock_id, former)
         if lock_id in self.held:
-            again = locked(_mutex, self._entered_again, lock_id, end, former)
+            again = locked(_mutex, self._entered_again, lock_id, end)
             if again is not None:
                 if heartbeat:
                     again._begin_renewal(heartbeat=True)
                 return again
-        elif end is None:
-            self._check_release(lock_id, end, former)
         if not participants:
             find_participants()
         if priority is None:
@@ -255,15 +247,15 @@ class LockScope:
                 locked(_mutex, self._note, tenure, former)
             else:
                 tenure = HeldLock(self, lease, end.owner, end.reference)
-                end.tenure = tenure
+                end.tenures, end.attempt = (*end.tenures, tenure), None
                 if self._implicit and end.reference not in self._ends:
                     self._ends.append(end.reference)
-            if lock_id in self.held:  # of a lease that is over
-                tenure._beneath = self.held[lock_id]
+            if lock_id in (held := self.held):
+                self._lapsed.append(held[lock_id])
             # (On one line, as in `locked`.)
             with _mutex: self.held = {**self.held, lock_id: tenure}  # fmt: skip  # noqa: E701
         except BaseException:  # (after its own errors, nothing is left to undo)
-            if end is None or end.tenure is None:
+            if end is None:  # a block undoes it itself
                 await service.undo(attempt)
             raise
         if heartbeat or (lease.degraded and not service.requests_only):
@@ -272,31 +264,28 @@ class LockScope:
 
     def _note(self, tenure: HeldLock, former: HeldLock | None) -> None:
         """Note that a tenure begins outside of a block, or goes on in it. With the mutex."""
-        self._check_release(tenure.lock_id, None, former)
+        self._check_release(tenure.lock_id, former)
         if former is not None:  # whose entries go on here
             tenure._owner = former._owner
             tenure._others, tenure._ends = former._others, former._ends
             former._successor = tenure
 
-    def _check_release(self, lock_id: str, end: End | None, former: HeldLock | None) -> None:
-        """Raise an error if nothing would release the lock."""
+    def _check_release(self, lock_id: str, former: HeldLock | None) -> None:
+        """Raise an error if nothing would release a lock that is taken outside of a block."""
         if former is not None:
             if not former._entered or (self._ended and not former._blocks):
                 raise former._refused("cannot be yielded", "was left meanwhile")
-        elif end is None and self._ended:
+        elif self._ended:
             raise NoScope(
                 f"lock {quoted(lock_id)} cannot be taken in a scope that has ended. To fix it: use "
                 f"`with userlock.global_lock(lock_id):`"
             )
 
-    def _entered_again(
-        self, lock_id: str, end: End | None, former: HeldLock | None
-    ) -> HeldLock | None:
+    def _entered_again(self, lock_id: str, end: End | None) -> HeldLock | None:
         """Enter a lock that the running thread and task has, if any. Called with the mutex.
 
         Not one whose lease is over: another caller may have the lock, so the store is asked.
         """
-        self._check_release(lock_id, end, former)
         tenure = self.held.get(lock_id)
         if tenure is None or tenure._owner != (me := running_code()):
             return None
@@ -310,7 +299,7 @@ class LockScope:
             tenure._others += 1
         else:
             tenure._ends.append(end.reference)
-            end.tenure = tenure
+            end.tenures = (*end.tenures, tenure)
             if self._implicit and end.reference not in self._ends:
                 self._ends.append(end.reference)
         return tenure
@@ -341,107 +330,114 @@ class LockScope:
         """
         tenure = tenure._latest
         if locked(_mutex, tenure._left):
-            run(self._leave, tenure, failing=failing)
+            run(self._leave, [tenure], failing=failing)
 
-    def _block_left(self, end: End, tenure: HeldLock) -> bool:
-        """Note the end of a block; return whether its lock is to be released. With the mutex."""
+    def _block_left(self, end: End) -> list[HeldLock]:
+        """Note the end of a block; return the locks to release. With the mutex."""
         if end.reference in self._ends:
             self._ends.remove(end.reference)
-        if end.reference not in tenure._ends:
-            return False  # it was left before
-        tenure._ends.remove(end.reference)
-        if tenure._others and not (tenure._ends or self._implicit) and self._ended:
-            # What acquire_lock entered inside would be released by the scope, which has ended.
-            tenure._others = 0
-        if tenure._released or tenure._others or (tenure._ends and tenure._entered):
-            return False
-        tenure._leaving = tenure._owner  # at once: the renewal thread drops what nobody will leave
-        return True
+        leaving = []
+        for tenure in end.tenures[::-1]:
+            if tenure._successor is not None:
+                tenure = tenure._latest
+            if end.reference not in tenure._ends:
+                continue  # it was left before
+            tenure._ends.remove(end.reference)
+            if tenure._others and not (tenure._ends or self._implicit) and self._ended:
+                # What acquire_lock entered inside would be released by the scope, which has ended.
+                tenure._others = 0
+            if not (tenure._released or tenure._others or (tenure._ends and tenure._entered)):
+                # At once: the renewal thread drops what nobody will leave.
+                tenure._leaving = tenure._owner
+                leaving += [tenure]
+        return leaving
 
-    async def _leave(self, tenure: HeldLock, *, failing: bool) -> None:
+    async def _leave(self, leaving: list[HeldLock], *, failing: bool) -> None:
+        """Finish what was begun under locks, and release them, even if that fails for one.
+
+        The first error is raised.
+        """
+        problem: Exception | None = None
         try:
-            if self._generation is not _generation:
-                await self._release_now(tenure)
-                return
-            tenure._leaving = tenure._owner
-            try:
-                if not participants:
-                    find_participants()
-                if tenure._notes:
-                    finish_writes = functools.partial(self._finish_writes, tenure, failing=failing)
-                    await in_thread(finish_writes)
-            finally:
-                for participant in participants:
-                    if participant.holds(tenure):
-                        tenure._postponed = True
-                        participant.postpone(
-                            tenure, functools.partial(self._postponed_until, tenure)
-                        )
-                        break
-                else:
-                    tenure._postponed = False
-                    await self._release_now(tenure)
-                tenure._leaving = None
+            for tenure in leaving:
+                try:
+                    try:
+                        tenure._leaving = tenure._owner
+                        if tenure._notes and self._generation is _generation:
+                            failing = failing or problem is not None
+                            await in_thread(functools.partial(_finish_writes, tenure, failing))
+                    finally:
+                        await self._release(tenure)
+                        tenure._leaving = None
+                except Exception as error:
+                    problem = problem or error
+            if problem is not None:
+                raise problem
         except BaseException:
-            if not (tenure._postponed or tenure._entered):
-                self._let_go(tenure)
+            for tenure in leaving:
+                if not (tenure._returned or tenure._postponed or tenure._entered):
+                    self._let_go(tenure)
             raise
+        if self._implicit or self._when_free:
+            self._settle()
 
-    def _finish_writes(self, tenure: HeldLock, *, failing: bool) -> None:
-        for participant in participants:
-            try:
-                participant.leaving(tenure)
-            except Exception:
-                if not failing:
-                    raise
-                log.exception("a write under lock %s failed as well", quoted(tenure.lock_id))
+    async def _release(self, tenure: HeldLock, *, at_once: bool = False) -> None:
+        """Give a lock back; leave that to a transaction that keeps it, unless `at_once`."""
+        in_child = self._generation is not _generation
+        if not (at_once or in_child):
+            if not participants:
+                find_participants()
+            for participant in participants:
+                if participant.holds(tenure):
+                    tenure._postponed = True
+                    release = functools.partial(self._postponed_until, tenure)
+                    participant.postpone(tenure, release)
+                    return
+        tenure._postponed = False
+        if self._remove(tenure) and not in_child:  # another thread may leave it at the same time
+            lease, service = tenure._lease, self.service
+            # Its end is reported once, here or by the renewal thread.
+            if tenure.lost or (tenure._renewed_seconds and not tenure._once.pop("report", False)):
+                await service.give_back(lease)
+            else:
+                await service.released(lease, service.clock.now() - tenure._since)
+            tenure._returned = True
 
     def _postponed_until(self, tenure: HeldLock) -> None:
-        """Release a lock that a participant kept, unless it was entered again."""
+        """Release a lock that a transaction kept, unless it was entered again."""
         tenure._postponed = False
         if tenure.held and not tenure._entered:
-            run(self._release_now, tenure)
+            run(self._release, tenure, at_once=True)
+            self._settle()
 
-    async def _release_now(self, tenure: HeldLock, *, ending: bool = True) -> None:
-        first = self._remove(tenure)  # another thread may leave it at the same time
-        # A block whose lock is yielded holds none, and is not over.
-        if self._implicit and ending and not self.held and not self._ends:
+    def _settle(self) -> None:
+        """End an implicit scope without locks or blocks; call what waits for the end of locks."""
+        if self._implicit and not (self._closed or self.held or self._has_blocks):
             leave_scope(self)
-        if self._generation is _generation:
-            if first:
-                renewal, lease, service = tenure._renewal, tenure._lease, self.service
-                # Its end is reported once, here or by the renewal thread.
-                if tenure.lost or (renewal and not tenure._once.pop("report", False)):
-                    await service.give_back(lease)
-                else:
-                    await service.released(lease, service.clock.now() - tenure._since)
-                tenure._returned = True
-            if ending and self._when_free:
-                self._call_when_free()
+        if self._when_free and not self._in_child:
+            self._call_when_free()
 
     def _remove(self, tenure: HeldLock) -> bool:
         """End a tenure, without its lease. Return False if it has ended already."""
         tenure._released = True
-        alone, besides = {tenure.lock_id: tenure}, self._besides
+        alone, others = {tenure.lock_id: tenure}, self._not_released
         # (On one line, as in `locked`.)
-        with _mutex: self.held = {} if self.held == alone and not tenure._beneath else besides(tenure)  # fmt: skip  # noqa: E501, E701
+        with _mutex: self.held = {} if self.held == alone and not self._lapsed else others()  # fmt: skip  # noqa: E501, E701
         if tenure._notes:
             tenure._notes.clear()  # objects that were read under the lock keep the tenure itself
         return tenure._once.pop("release", False)
 
-    def _besides(self, tenure: HeldLock) -> Mapping[str, HeldLock]:
-        """Return the locks held without a tenure; the one beneath it is there again."""
-        if self.held.get(tenure.lock_id) is not tenure:
-            return self.held
-        held = {**self.held}
-        beneath = tenure._beneath
-        while beneath is not None and not beneath.held:
-            beneath = beneath._beneath
-        if beneath is None:
-            del held[tenure.lock_id]
-        else:
-            held[tenure.lock_id] = beneath
+    def _not_released(self) -> Mapping[str, HeldLock]:
+        """Return the locks that are held; one that had lapsed before is there again."""
+        rest = [each for each in self._tenures if not each._released]
+        held = {each.lock_id: each for each in rest}
+        self._lapsed = [each for each in rest if held[each.lock_id] is not each]
         return held
+
+    @property
+    def _tenures(self) -> list[HeldLock]:
+        """Return the tenures that are not left yet, those included whose lock was taken again."""
+        return [*self._lapsed, *self.held.values()]
 
     def _let_go(self, tenure: HeldLock) -> None:
         """Let go of a lock that nobody will leave, and have it given back later."""
@@ -471,18 +467,8 @@ class LockScope:
 
     def finish_writes(self) -> None:
         """Wait for the writes under any lock, before a response is sent; raise their errors."""
-        for tenure in self._tenures():
-            self._finish_writes(tenure, failing=False)
-
-    def _tenures(self) -> list[HeldLock]:
-        """Return the tenures that are not left yet, those included whose lock was taken again."""
-        found = []
-        for tenure in self.held.values():
-            each: HeldLock | None = tenure
-            while each is not None:
-                found.append(each)
-                each = each._beneath
-        return found
+        for tenure in self._tenures:
+            _finish_writes(tenure)
 
     def close(self, *, failing: bool = False, ending: bool = False) -> None:
         """Close as `aclose` does; block until then."""
@@ -493,40 +479,28 @@ class LockScope:
 
         But those that a transaction keeps, or a block of another thread or task.
         """
-        leaving: list[HeldLock] = []
+        if ending:
+            self._ending = True
         try:
-            if ending:
-                self._ending = True
             if self.held:
-                leaving = locked(_mutex, self._leave_all)
-            errors: list[BaseException] = []
-            while leaving:
-                tenure = leaving[-1]
-                try:
-                    await self._leave(tenure, failing=failing)
-                except Exception as error:
-                    errors.append(error)
-                leaving.pop()
-            if errors:
-                raise errors[-1]
+                await self._leave(locked(_mutex, self._leave_all), failing=failing)
         finally:
-            for tenure in leaving:  # of which one was interrupted
-                self._let_go(tenure)
-            if self._implicit and not self.held and not self._closed:
-                # A lock was yielded, and could not be taken back.
-                leave_scope(self)
-            if not self._in_child:
-                self._call_when_free()
+            self._settle()
 
     def _leave_all(self) -> list[HeldLock]:
-        """Return the tenures that end with the scope, entirely left. With the mutex."""
-        me = running_code()
-        return [  # (if a block has begun since, it ends an implicit scope later)
-            tenure
-            for tenure in self._tenures()
-            if tenure._owner == me or not (self._implicit and self._has_blocks)
-            if tenure._ends_with_scope(me) and tenure._left(entirely=True)
-        ]
+        """Return the tenures that end with the scope, the latest first. With the mutex."""
+        me, leaving = running_code(), []
+        # If a block has begun since, it ends an implicit scope later.
+        shared = self._implicit and self._has_blocks
+        for tenure in reversed(self._tenures):
+            if tenure._owner == me:
+                ends = tenure._entered or not tenure._postponed
+            else:
+                ends = tenure._others > 0 and not (tenure._blocks or shared)
+            if ends:
+                tenure._others, tenure._ends = 0, []
+                leaving.append(tenure)
+        return leaving
 
     def _yield_to_waiters(self, tenure: HeldLock, wait_timeout: float | None) -> HeldLock:
         """Let interactive waiters pass, and take the lock back; see `HeldLock.yield_to_waiters`."""
@@ -545,35 +519,67 @@ class LockScope:
             return tenure
         if record is None or not record.interactive_waits():
             return tenure
-        later = [each for each in self._taken_after(tenure) if each.lock_id > tenure.lock_id]
+        later = sorted(self._taken_after(tenure), key=lambda each: each.lock_id)
         if any(_has_to_stay(each) for each in later):
             return tenure
-        locks = [tenure, *sorted(later, key=lambda each: each.lock_id)]
-        return run(_pass, locks, wait_timeout)
+        return run(_pass, [tenure, *later], wait_timeout)
 
-    def _taken_after(self, tenure: HeldLock) -> Iterator[HeldLock]:
-        """Return the locks that its thread and task have taken since, here and in scopes inside."""
+    def _taken_after(self, tenure: HeldLock) -> list[HeldLock]:
+        """Return the locks that its thread and task have taken since, here and in scopes inside.
+
+        Those that come after it in canonical order.
+        """
         held = list(self.held.values())
         if tenure not in held:
             raise tenure._refused("cannot be yielded", "was left meanwhile")
         later = held[held.index(tenure) + 1 :]
-        inside: list[HeldLock] = []
-        scope = current_scope()
-        while scope is not None and scope is not self:
+        around = list(_scopes_from(current_scope()))
+        for scope in around[: around.index(self)] if self in around else ():
             if scope.service is self.service:
-                inside += scope.held.values()
-            scope = scope._outer
-        if scope is self:
-            later += inside
-        yield from (each for each in later if each._owner == tenure._owner)
+                later += scope.held.values()
+        return [
+            each for each in later if each._owner == tenure._owner and each.lock_id > tenure.lock_id
+        ]
 
     async def _take_back(self, tenure: HeldLock, wait_timeout: float | None) -> HeldLock:
-        lease, renewal = tenure._lease, tenure._renewal
-        seconds = (renewal or lease).ttl_seconds  # with which it was asked for
-        heartbeat = renewal is not None and renewal.heartbeat
-        most = sys.maxsize  # it had the lock, and must get it back
-        options = wait_timeout, seconds, Priority(lease.priority), heartbeat, most
+        lease, most = tenure._lease, sys.maxsize  # it had the lock, and must get it back
+        seconds = tenure._renewed_seconds or lease.ttl_seconds
+        options = wait_timeout, seconds, Priority(lease.priority), tenure._heartbeat, most
         return await self._acquired(tenure.lock_id, *options, former=tenure)
+
+
+# --- the participants in the release of locks -----------------------------------------------
+
+#: The participants in the release of locks in this process: the model layer's, once it is loaded.
+#: Its `leaving(tenure)` finishes the writes that were begun under the lock, before the release; an
+#: error reaches the code that leaves the lock, after it. Where its `holds(tenure)` is true, the
+#: lock stays held for now, and `postpone(tenure, release)` calls `release` later.
+participants: list[Any] = []
+
+
+def register_participant(participant: object) -> None:
+    """Add a participant, in this process, from now on."""
+    participants.append(participant)
+
+
+def find_participants() -> None:
+    """Load the model layer if the process has imported ndb, be it under the lock.
+
+    By name: this package needs neither.
+    """
+    if not participants and "google.cloud.ndb" in sys.modules:
+        importlib.import_module("userlock.ndb")
+
+
+def _finish_writes(tenure: HeldLock, failing: bool = False) -> None:
+    """Finish the writes under a lock; log errors if an exception is on its way (`failing`)."""
+    for participant in participants:
+        try:
+            participant.leaving(tenure)
+        except Exception:
+            if not failing:
+                raise
+            log.exception("a write under lock %s failed as well", quoted(tenure.lock_id))
 
 
 def _has_to_stay(tenure: HeldLock) -> bool:
@@ -584,17 +590,17 @@ def _has_to_stay(tenure: HeldLock) -> bool:
 async def _pass(tenures: list[HeldLock], wait_timeout: float | None) -> HeldLock:
     """Release them, the last first, and take them back; return the first one's successor."""
     for tenure in tenures:
-        tenure._scope._finish_writes(tenure, failing=False)
+        _finish_writes(tenure)
     new: list[HeldLock] = []
     try:
         for tenure in reversed(tenures):
-            await tenure._scope._release_now(tenure, ending=False)
+            await tenure._scope._release(tenure)
         for tenure in tenures:
             new.append(await tenure._scope._take_back(tenure, wait_timeout))
         return new[0]
     except LockError:
         for tenure in reversed(new):  # all, or none
-            await tenure._scope._release_now(tenure, ending=False)
+            await tenure._scope._release(tenure)
         raise
     except BaseException:
         for tenure in (*tenures, *(each._latest for each in tenures)):
@@ -611,14 +617,18 @@ class _Holding(Iterable[Lease]):
         self._owner = running_code()
 
     def __iter__(self) -> Iterator[Lease]:
-        service = self._innermost.service
-        scope: LockScope | None = self._innermost
-        while scope is not None:
-            if scope.service is service:
+        for scope in _scopes_from(self._innermost):
+            if scope.service is self._innermost.service:
                 for tenure in scope.held.values():
                     if tenure._owner == self._owner and (tenure._entered or tenure._postponed):
                         yield tenure._lease
-            scope = scope._outer
+
+
+def _scopes_from(scope: LockScope | None) -> Iterator[LockScope]:
+    """Return a scope and those around it."""
+    while scope is not None:
+        yield scope
+        scope = scope._outer
 
 
 # --- the current scope ----------------------------------------------------------------------
@@ -634,8 +644,7 @@ def current_scope() -> LockScope | None:
     scope = current.get()
     # Scopes of generators may be left in another order than they were entered.
     while scope is not None:
-        anchor = scope._anchor
-        if not (scope._closed or scope._implicit) and (anchor is None or anchor() is not None):
+        if not (scope._closed or scope._implicit) and scope._anchor() is not None:
             break  # nearly always
         me = running_code() if scope.held else None
         if not scope._is_over or any(
@@ -678,10 +687,6 @@ def _after_fork() -> None:
 reset_in_child(_after_fork)
 
 
-class _Anchor:
-    """Lives as long as the block that has it."""
-
-
 @contextlib.contextmanager
 def scope(
     service: LockService | None = None,
@@ -707,7 +712,7 @@ def scope(
         priority=Priority.of(priority),
         request=request,
     )
-    anchor = _Anchor()
+    anchor = End()  # lives as long as this block
     new._anchor = weakref.ref(anchor)
     failing = True
     try:

@@ -341,23 +341,14 @@ class LockService:
     async def extend(self, lease: Lease, seconds: float) -> Granted | Lost | Unavailable:
         """Return a new lease that ends `seconds` from now, if this one is still ours.
 
-        A degraded one goes on without the store, as it was taken.
+        A degraded one goes on without the store, as it was taken; a lease in the fallback store, if
+        there is one, decides.
         """
         seconds = leases.check_lock_timeout(seconds)
         if self.clock.now() >= lease.deadline:
             return Lost("ran out")  # no need to ask the store
-        if lease.degraded:
-            return await self._extend_degraded(lease, seconds)
-        return await self._ask(self.protocol.extend, lease, seconds)
-
-    async def fence(self, lease: Lease) -> leases.Fenced | Lost | Unavailable:
-        """Return the lease's fencing number; see `HeldLock.fence`."""
-        if self.clock.now() >= lease.deadline:
-            return Lost("ran out")
-        return await self._ask(self.protocol.fence, lease)
-
-    async def _extend_degraded(self, lease: Lease, seconds: float) -> Granted | Lost | Unavailable:
-        """Extend without the store. A lease in the fallback store, if there is one, decides."""
+        if not lease.degraded:
+            return await self._ask(self.protocol.extend, lease, seconds)
         deadline = self.clock.now() + seconds
         if lease.fallback is not None and self.fallback is not None:
             match await self.fallback.extend(lease.fallback, seconds):
@@ -372,6 +363,12 @@ class LockService:
                     if self.outage is OutagePolicy.FAIL:
                         return unavailable
         return Granted(lease._replace(deadline=deadline, ttl_seconds=seconds))
+
+    async def fence(self, lease: Lease) -> leases.Fenced | Lost | Unavailable:
+        """Return the lease's fencing number; see `HeldLock.fence`."""
+        if self.clock.now() >= lease.deadline:
+            return Lost("ran out")
+        return await self._ask(self.protocol.fence, lease)
 
     async def confirm(self, lease: Lease) -> Granted | leases.Held | Unavailable | None:
         """Ask for a lock that was taken while the store did not answer; None: ask again soon."""

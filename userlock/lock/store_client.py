@@ -15,7 +15,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
 from userlock.clock import Clock
-from userlock.fork import reset_in_child
 from userlock.lock.breaker import CircuitBreaker
 from userlock.lock.lease import Lease, Lost, Released, Unavailable
 from userlock.lock.renewal import RenewalThread
@@ -53,9 +52,9 @@ class _Pending:
 class Server(CircuitBreaker):
     """One server of a store: whether it may be asked, and the releases that it still has to get."""
 
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(clock)
-        self.pending: dict[_Pending, None] = {}
+    def _begin(self) -> None:
+        super()._begin()
+        self.pending: dict[_Pending, None] = {}  # a parent process sends its own
 
 
 class StoreClient:
@@ -80,12 +79,6 @@ class StoreClient:
         self._shard_of = store.shard_of
         self._only = Server(clock) if type(store).shard_of is LeaseStore.shard_of else None
         self._of_shard = collections.defaultdict[int, Server](lambda: Server(clock))
-        reset_in_child(self._forget)
-
-    def _forget(self) -> None:
-        """Drop all pending releases. In a forked child: the parent sends them."""
-        for server in self._servers():
-            server.pending = {}
 
     def _servers(self) -> list[Server]:
         return [self._only] if self._only else list(self._of_shard.values())
@@ -138,19 +131,14 @@ class StoreClient:
 
     async def _answered(self, server: Server) -> None:
         server.succeeded()
-        asked_at = self._clock.now()
-        try:
-            await self.send_pending(server, _MOST_PER_REQUEST)
-        except StoreUnavailable as trouble:
-            self._failed(server, asked_at, trouble)
+        await self.send_pending(server, _MOST_PER_REQUEST)
 
     async def send_pending(
         self, server: Server, most: int, may_ask: Callable[[], bool] = lambda: True
     ) -> int:
         """Send a server some of its pending releases, if it may be asked; return how many.
 
-        Raises:
-            StoreUnavailable: the server did not answer. The rest stays pending.
+        If it does not answer, the rest stays pending.
         """
         now, asked = self._clock.now(), 0
         due = [each for each in list(server.pending) if each.next_try <= now]
@@ -163,18 +151,20 @@ class StoreClient:
                 continue
             if not asked and not may_ask():
                 break
-            asked += 1
+            asked, asked_at = asked + 1, self._clock.now()
             pending.next_try = now + _RETRY_SECONDS  # others leave it alone meanwhile
             try:
                 outcome = await self._release(lease)
             except StoreUnavailable as trouble:
                 if not trouble.serves_others:
                     pending.next_try = now
-                    raise
+                    self._failed(server, asked_at, trouble)
+                    break
                 pending.next_try = now + _RETRY_SECONDS * 2**pending.refusals
                 pending.refusals += 1
                 may_arrive = pending.refusals < _MOST_REFUSALS
             else:
+                server.succeeded()
                 may_arrive = may_arrive and isinstance(outcome, Lost)
             if not may_arrive:
                 server.pending.pop(pending, None)
@@ -204,18 +194,11 @@ class StoreClient:
         if self._renewals is not None and self not in self._renewals:
             self._renewals.schedule(self, self._clock.now() + _RETRY_SECONDS)
 
-    def run(self, now: float) -> float | None:
+    def _when_due(self, now: float) -> float | None:
         """Send pending releases; see `renewal`. In an outage this is the probe."""
         more = False
         for server in self._servers():
-            asked_at = self._clock.now()
-            try:
-                asked = run(self.send_pending, server, _MOST_PER_RUN, server.allows)
-            except StoreUnavailable as trouble:
-                self._failed(server, asked_at, trouble)
-                continue
-            if asked:
-                server.succeeded()
+            asked = run(self.send_pending, server, _MOST_PER_RUN, server.allows)
             more = more or asked == _MOST_PER_RUN
         if not self.pending:
             return None

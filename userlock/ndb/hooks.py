@@ -12,8 +12,7 @@ from google.cloud.ndb import tasklets
 
 from userlock.callsite import here
 from userlock.lock.configuration import defaults
-from userlock.lock.held_lock import register_participant
-from userlock.lock.scope import current_scope
+from userlock.lock.scope import current_scope, register_participant
 from userlock.ndb.calls import begin_late
 from userlock.ndb.checks import cached_is_good, cached_miss_is_good
 from userlock.ndb.context import current_context, request_notes, uses_datastore

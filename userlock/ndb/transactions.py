@@ -47,7 +47,7 @@ _Result = TypeVar("_Result")
 
 
 class DatastoreParticipant:
-    """The model layer's part in the release of locks. See `held_lock.participants`."""
+    """The model layer's part in the release of locks. See `scope.participants`."""
 
     def leaving(self, tenure: HeldLock) -> None:
         """Wait for the writes that were begun under the lock: `pending.finish`."""

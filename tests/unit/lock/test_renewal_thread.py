@@ -21,7 +21,7 @@ class Recording:
         self._pauses = list(pauses)
         self.calls: list[float] = []
 
-    def run(self, now: float) -> float | None:
+    def _when_due(self, now: float) -> float | None:
         self.calls.append(now)
         pause = self._pauses.pop(0) if self._pauses else None
         return None if pause is None else now + pause
@@ -32,8 +32,8 @@ class Failing(Recording):
         super().__init__()
         self._error = error
 
-    def run(self, now: float) -> float | None:
-        super().run(now)
+    def _when_due(self, now: float) -> float | None:
+        super()._when_due(now)
         raise self._error
 
 
@@ -83,8 +83,8 @@ class TestWhen:
         start = clock.now()
 
         class Eager(Recording):
-            def run(self, now: float) -> float | None:
-                super().run(now)
+            def _when_due(self, now: float) -> float | None:
+                super()._when_due(now)
                 if len(self.calls) == 1:
                     renewals.schedule(self, now + 1)
                     return now + 100
