@@ -64,10 +64,9 @@ class Attempt:
         self.afterwards: list[tuple[Any, Callable[[], object]]] = []
         self.numbers = itertools.count()  # for entities whose order in the commit counts
 
-    def end(self, answer: Any = None) -> Any:
+    def end(self) -> None:
         """Note that it has been committed or rolled back."""
         self.over = True
-        return answer
 
 
 def current_attempt() -> Attempt:

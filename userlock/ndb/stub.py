@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import grpc
@@ -261,11 +262,6 @@ class _Commit(_Method):
             return super().future(request, *args, **options)
         return plan.run(functools.partial(self._send, type(request), args, options))
 
-    def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
-        if raw(request).transaction and in_transaction():
-            return request, current_attempt().end
-        return request, _unchanged
-
     def _plan_of(self, request: Any) -> _Plan | None:
         sent = raw(request)
         if number_in(sent) == PASSED:
@@ -297,30 +293,23 @@ class _Commit(_Method):
         except BaseException as error:
             if current_context() is None:  # in gRPC's threads, which no signal interrupts
                 raise
-            return _InterruptedCall(error)
+            return _interrupted(error)
 
 
-class _InterruptedCall:
-    """A commit that another exception, as of a signal, has interrupted while it was begun.
+def _interrupted(error: BaseException) -> Any:
+    """Return the call of a commit that an exception, as of a signal, has interrupted when it began.
 
     It may have been sent, so its reply counts as lost. The exception is raised on the next turn of
     the event loop, out of the wait for the write.
     """
 
-    def __init__(self, error: BaseException) -> None:
-        def interrupt(_: object) -> None:
-            raise error
+    def interrupt(_: object) -> None:
+        raise error
 
-        tasklets.sleep(0).add_done_callback(interrupt)
-
-    def exception(self) -> Exception:
-        return core_exceptions.ServiceUnavailable("the call was interrupted while it was begun")
-
-    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
-        callback(self)
-
-    def cancel(self) -> bool:
-        return False
+    tasklets.sleep(0).add_done_callback(interrupt)
+    lost: Future[None] = Future()
+    lost.set_exception(core_exceptions.ServiceUnavailable("the call was interrupted"))
+    return lost
 
 
 class _Plan:
@@ -333,18 +322,14 @@ class _Plan:
         self.asked = asked
         self._in_transaction = bool(request.transaction)
         self._tickets = tickets  # of each mutation; None for one of another kind
-        self._refused = refused  # the errors of the mutations that are not sent, by index
-        #: The error of each settled mutation; None if it has landed.
-        self._settled: dict[int, Exception | None] = {}
+        #: The error of each settled mutation; None if it has landed. In a transaction, one that is
+        #: not sent has none.
+        self._settled: dict[int, Exception | None] = {} if self._in_transaction else dict(refused)
         kind = TransactionCommit if self._in_transaction else PlainCommit
         self._commit = kind(request, tickets, refused)
 
     def run(self, send: Callable[[Call], Any]) -> Running:
-        """Send it, once, if the locks of a transaction have been held until here."""
-        if self._in_transaction:
-            for index, ticket in enumerate(self._tickets):
-                if ticket is not None and index not in self._refused:
-                    ticket.check_commit()
+        """Send it once."""
         running = Running(self._commit.steps(), self._take, send)
         books: dict[Any, None] = {}
         for ticket in self._tickets:
@@ -358,25 +343,20 @@ class _Plan:
 
     def _take(self, result: Result) -> tuple[Any, Exception | None]:
         """Settle the tickets, in the thread that asks. Returns the answer or the error."""
-        landed = len(self._tickets) - len(self._refused) - len(result.errors)
-        outcomes = sorted(result.outcomes.items())
-        for _, outcome in outcomes:
-            landed -= type(outcome) is not Landed
-        for index, outcome in outcomes:
+        landed = [*map(type, result.outcomes.values())].count(Landed)
+        errors: dict[int, Exception] = {}
+        for index, outcome in sorted(result.outcomes.items()):
             ticket = self._tickets[index]
             if ticket is not None and index not in self._settled:
                 self._settled[index] = ticket.settle(outcome, landed)
-        errors = {} if self._in_transaction else dict(self._refused)
         for index, failed in self._settled.items():
             if failed is not None:
                 errors[index] = failed
         first = next(iter(errors.values()), None)
         if self._in_transaction:
-            if first is not None or result.error is not None:
-                return None, first or result.error
-            for ticket in self._tickets:
-                if ticket is not None and ticket.attempt is not None:
-                    ticket.attempt.over = True
+            error = first or result.error
+            if error is not None:
+                return None, error
         response = datastore_types.CommitResponse.wrap(result.response)
         error = result.error or first
         if error is not None:
@@ -394,38 +374,43 @@ def _plan(request: Any) -> _Plan | None:
             # The write would be missing: ndb's `Key.delete` drops its future in a transaction.
             raise_unseen(attempt.books, "this transaction")
         attempt.sent = True
+    as_a_whole = request.transaction or request.mode == _TRANSACTIONAL
     tickets: list[Write | None] = [None] * len(request.mutations)
     refused: dict[int, Exception] = {}
     for index, mutation in enumerate(request.mutations):
         key = key_of(mutation)
-        if not key.path or not is_watched(key.path[-1].kind):
-            continue
-        ticket = tickets[index] = redeem(key)
-        if ticket is not None and ticket.withdrawn:
-            why = "another write that was begun with it was refused, so it was not sent"
-            refused[index] = ticket.not_fenced(why, "see the error of that write")
-            continue
-        if ticket is None:
-            kinds = classes_of(key.path[-1].kind)
-            refused[index] = WriteNotFenced.without_ticket(
-                key=ndb_key_of(key),
-                put_at=here(),
-                deleting=deletes(mutation),
-                rival=next((each for each in kinds if not issubclass(each, Stamped)), None),
-            )
-        elif ticket.relies_on_its_locks and not request.transaction:
-            try:
-                ticket.check_commit()
-            except WriteViolation as error:
+        if key.path and is_watched(key.path[-1].kind):
+            tickets[index] = ticket = redeem(key)
+            error = _refusal(mutation, ticket, in_transaction=bool(request.transaction))
+            if error is not None:
                 refused[index] = error
-        if index in refused and request.mode == _TRANSACTIONAL:
-            raise refused[index]
+                if as_a_whole and not (ticket and ticket.withdrawn):
+                    raise error
     if not any(tickets) and not refused:
         return None
     asked = request.SerializeToString()
     own = type(request).FromString(asked)
     own.DiscardUnknownFields()  # the tickets
     return _Plan(own, tickets, refused, asked)
+
+
+def _refusal(mutation: Any, ticket: Write | None, *, in_transaction: bool) -> Exception | None:
+    """Return the error of a watched mutation that must not be sent."""
+    if ticket is None:
+        key = key_of(mutation)
+        plain = (each for each in classes_of(key.path[-1].kind) if not issubclass(each, Stamped))
+        return WriteNotFenced.without_ticket(
+            key=ndb_key_of(key), put_at=here(), deleting=deletes(mutation), rival=next(plain, None)
+        )
+    if ticket.withdrawn:
+        why = "another write that was begun with it was refused, so it was not sent"
+        return ticket.not_fenced(why, "see the error of that write")
+    if in_transaction or ticket.relies_on_its_locks:
+        try:
+            ticket.check_commit()
+        except WriteViolation as error:
+            return error
+    return None
 
 
 _GATED: dict[str, type[_Method]] = {

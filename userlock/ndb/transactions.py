@@ -107,7 +107,7 @@ def run_transaction(begin: Any, callback: Any, *args: Any, **kwargs: Any) -> Any
 
     def run() -> Any:
         """Run the function, which ndb may do again if the locks are still held."""
-        before, attempt = tuple(latest), current_attempt()
+        before, attempt, transaction = tuple(latest), current_attempt(), current_context()
         latest[:] = [attempt]
         for each in before:
             for write in each.tickets:
@@ -115,7 +115,8 @@ def run_transaction(begin: Any, callback: Any, *args: Any, **kwargs: Any) -> Any
             attempt.earlier = [
                 write for write in each.tickets if not write.deleting
             ] or each.earlier
-        current_context().call_on_transaction_complete(attempt.end)
+        for when in (transaction.call_on_commit, transaction.call_on_transaction_complete):
+            when(attempt.end)
         return callback()
 
     return _with_its_error(begin(run, *args, **kwargs), latest)
