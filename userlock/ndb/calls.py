@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import secrets
 import threading
 import weakref
@@ -35,11 +36,13 @@ from userlock.ndb.commits import Answer, Call, Result, Steps, note_unsent
 from userlock.ndb.context import Attempt
 from userlock.ndb.wire import raw
 
+log = logging.getLogger(__name__)
+
 
 class WrappedCall:
     """A gRPC future in front of another one, whose answer it takes."""
 
-    def __init__(self, call: Any, take: Any = None) -> None:
+    def __init__(self, call: Any, take: Callable[[Any], Any]) -> None:
         self._call, self._take = call, take
 
     def result(self, *args: Any, **kwargs: Any) -> Any:
@@ -286,7 +289,8 @@ def begin_call(
         wrapped = changed if sent is request else type(request).wrap(changed)
         return method.future(wrapped, *args, **options)
 
-    if transaction.id or (lands_once and transaction.is_untouched):
+    rolls_back = name == "rollback"
+    if (transaction.id and not rolls_back) or (lands_once and transaction.is_untouched):
         return send()
     if reads:
         with transaction.mutex:
@@ -310,10 +314,14 @@ def _steps(transaction: _Transaction, name: str) -> Steps:
     begin = [Call("begin", None)]
     if transaction.call is not None and not transaction.id:
         yield begin  # its error is its own caller's
-    if name == "rollback" and not transaction.id:
-        transaction.failed = errors.InvalidArgument("the transaction is over: it was rolled back")
-        blank = datastore_types.RollbackResponse.pb(datastore_types.RollbackResponse())
-        return Result(blank, {}, {}, None)
+    if name == "rollback":
+        if transaction.id:
+            ((_, error),) = yield [Call(name, None)]
+            if error is not None:  # ndb would raise it instead of the reason for the rollback
+                log.debug("a rollback failed", exc_info=error)
+        else:
+            transaction.failed = errors.InvalidArgument("the transaction was rolled back")
+        return Result(datastore_types.RollbackResponse.pb()(), {}, {}, None)
     error = transaction.failed
     if error is None and not transaction.id:
         ((_, error),) = yield begin

@@ -178,16 +178,12 @@ def note_failure(
     return failure
 
 
-def setting(set_exception: Any) -> Any:
-    """Return ndb's `Future.set_exception`, which makes the error of a write unseen (again)."""
-
-    def set_exception_unseen(future: Any, exception: Any) -> None:
-        failure = failure_of(exception)
-        if failure is not None and not future.done():
-            failure.lies_in(future, exception)
-        set_exception(future, exception)
-
-    return set_exception_unseen
+def set_exception(future: Any, exception: Any) -> None:
+    """Replace ndb's `Future.set_exception`: the error of a write is unseen (again)."""
+    failure = failure_of(exception)
+    if failure is not None and not future.done():
+        failure.lies_in(future, exception)
+    set_exception.__wrapped__(future, exception)  # type: ignore[attr-defined]
 
 
 _numbers = itertools.count(1)  # of the writes of this process

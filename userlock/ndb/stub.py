@@ -193,7 +193,7 @@ class _Result:
         return getattr(query_types.EntityResult.wrap(self._raw), name)
 
 
-# --- ids and rollbacks ----------------------------------------------------------------------
+# --- ids -------------------------------------------------------------------------------------
 
 
 class _AllocateIds(_Method):
@@ -217,25 +217,6 @@ def _put_numbers(numbers: list[int], response: Any) -> Any:
         if number and not number_in(key):
             put_number(key, number)
     return response
-
-
-class _Rollback(_Method):
-    """Rollback. Its error is logged: ndb would raise it instead of the reason for the rollback."""
-
-    def future(self, request: Any, *args: Any, **options: Any) -> Any:
-        return _QuietCall(begin_call(self._stub, self._name, request, args, options))
-
-
-class _QuietCall(WrappedCall):
-    def exception(self, *args: Any, **kwargs: Any) -> None:
-        error = self._call.exception(*args, **kwargs)
-        if error is not None:
-            log.debug("a rollback failed", exc_info=error)
-
-    def result(self, *args: Any, **kwargs: Any) -> Any:
-        if self._call.exception() is None:
-            return self._call.result(*args, **kwargs)
-        return datastore_types.RollbackResponse()
 
 
 # --- commits --------------------------------------------------------------------------------
@@ -417,7 +398,7 @@ _GATED: dict[str, type[_Method]] = {
     "lookup": _Lookup,
     "run_query": _RunQuery,
     "allocate_ids": _AllocateIds,
-    "rollback": _Rollback,
+    "rollback": _Method,
     "commit": _Commit,
     "run_aggregation_query": _Method,
     "runAggregationQuery": _Method,
