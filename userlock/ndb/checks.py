@@ -134,12 +134,12 @@ def _outdated(entity: Any, stamp: Stamp | None, tenure: HeldLock | None) -> Find
     """Return the violation of a put after that of a newer object of the same entity: under the
     tenure; without one, in the running transaction."""
     transaction, key = current_transaction(), entity._userlock_key
-    put = current_attempt().puts.get(key) if transaction is not None else None
+    put = current_attempt().latest.get(key) if transaction is not None else None
     # A transaction reads the state at its beginning, never its own writes: an object that is
     # read after a put in the same transaction is outdated all the same.
     if put is not None and put.entity is entity:
         return None
-    if put is None:
+    if put is None or put.deleting:
         # The insert refuses a new object for an existing entity, and the commit of a transaction
         # is refused that has read an older state.
         if tenure is None or stamp is None or stamp.transaction == transaction is not None:
@@ -292,7 +292,7 @@ def put_in_running_transaction(entity: Any) -> bool:
     """Return whether this very object was put in the transaction that the code is in."""
     if not in_transaction():
         return False
-    last = current_attempt().puts.get(entity._userlock_key)
+    last = current_attempt().latest.get(entity._userlock_key)
     return last is not None and last.entity is entity
 
 
@@ -312,8 +312,8 @@ def cached_miss_is_good(cls: Any, ndb_key: Any) -> bool:
     scope = current_scope()
     if scope is None or not scope.held or cls._write_policy is not WritePolicy.USER_LOCK:
         return True
-    if in_transaction() and ndb_key in current_attempt().deleted:
-        return True  # the transaction would still find it
+    if in_transaction() and ndb_key in current_attempt().latest:
+        return True  # a transaction would still find what it has deleted
     try:
         lock_id = lock_id_of_key(cls, ndb_key)
     except Exception:

@@ -53,8 +53,7 @@ class Attempt:
     def __init__(self) -> None:
         self.books = Books()
         self.tickets: list[Any] = []  # the puts and deletes that it has begun, `writes.Write`
-        self.puts: dict[Any, Any] = {}  # the latest put of each entity, by key; None after a delete
-        self.deleted: set[Any] = set()  # the keys that it has deleted
+        self.latest: dict[Any, Any] = {}  # the latest of them for each entity, by key
         #: Whether its commit has been sent: from then on, its errors are the transaction's.
         self.sent = False
         #: Whether it was committed or rolled back. A put after that would be lost.

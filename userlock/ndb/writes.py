@@ -45,7 +45,7 @@ from userlock.ndb.context import (
     request_notes,
     uses_datastore,
 )
-from userlock.ndb.patches import is_complete, name_of, path_of
+from userlock.ndb.patches import is_complete, path_of
 from userlock.ndb.pending import PendingWrite, books_of, note_failure, wait_for_all, wait_for_key
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import (
@@ -104,8 +104,7 @@ class Write(PendingWrite):
     _error: Exception | None = None
     _options: dict[str, Any]
     _key_sent = False
-    #: The latest put of the entity before this write of it, in their transaction.
-    _put_before: Any = None
+    _before: Any = None  # the latest write of its entity before it, in their transaction
     attempt: Attempt | None = None
     #: Takes what ndb has made of the entity, and is about to send in a transaction.
     sends: Callable[[Any], None]
@@ -235,8 +234,8 @@ class Write(PendingWrite):
         return TicketedKey.of(ds_key, self.number)
 
     def _begun(self, attempt: Attempt, future: Any) -> None:
-        self._put_before = attempt.puts.get(self.key)
-        attempt.puts[self.key] = None if self.deleting else self
+        self._before = attempt.latest.get(self.key)
+        attempt.latest[self.key] = self
 
     def _over(self, future: Any) -> None:
         """Note that it has landed or failed, or waits for the commit of its transaction."""
@@ -254,7 +253,7 @@ class Write(PendingWrite):
             if stamp is not None:
                 self._ledger.saw(stamp, put=True)
             if self.attempt is not None:
-                self.attempt.puts[self.key] = self
+                self.attempt.latest[self.key] = self
                 self._ledger.allocated(self.key)
         if error is None or self.withdrawn:
             return
@@ -270,12 +269,12 @@ class Write(PendingWrite):
             self._undo_note()
 
     def _undo_note(self) -> None:
-        if self.attempt is not None:
-            latest = None if self.deleting else self
-            if self.attempt.puts.get(self.key, ...) is latest:
-                self.attempt.puts[self.key] = self._put_before
-            if self.deleting:
-                self.attempt.deleted.discard(self.key)
+        latest = {} if self.attempt is None else self.attempt.latest
+        if latest.get(self.key) is self:
+            if self._before is None:
+                del latest[self.key]
+            else:
+                latest[self.key] = self._before
 
     def is_for(self, path: tuple[Any, ...], namespace: str | None) -> bool:
         """Return whether it is for the entity with that key, whose id may have been allocated."""
@@ -421,14 +420,13 @@ class Put(Write):
         if stamp is not None and stamp.version == PARTIAL:
             self._look_around()
             check_whole(self)
-        if group is not None and group.puts_another(entity):
-            # Waiting for that would send it. Here it is refused, unless nothing is checked.
-            self._check()
         if isinstance(entity, ndb.Expando):
             _write_through(entity)
         # The wait lets other code change the entity. What is stored is computed after it.
         if self._flying and self.begun_in.transaction is None:
-            wait_for_key(entity._userlock_key, self._flying)
+            if group is not None and self._flying.get(self.key) in group.writes:
+                self._check()  # waiting for that would send it: refuse this before
+            wait_for_key(self.key, self._flying)
         prepare()
         rows = self._model._userlock_rows
         wanted = () if rows is None else rows.wanted(entity)
@@ -438,7 +436,7 @@ class Put(Write):
             stamp = self.stamp = stamp._replace(version=DELETED)
         self._check_in()
         if self.attempt is not None:
-            self._check_other_object(self.attempt.puts)
+            self._check_other_object(self.attempt.latest.get(self.key))
         if rows is not None:
             self.further = rows.further
             self.rows, self.claimed = rows.change(entity, wanted, self._known_rows())
@@ -470,16 +468,20 @@ class Put(Write):
 
     def _known_rows(self) -> tuple[Any, ...] | None:
         """Return the keys of the entity's rows in Datastore; None if they are not known."""
-        if self.attempt is not None and self.key in self.attempt.deleted:
-            return None  # the stored entity may have any
+        before: Any = self.attempt and self.attempt.latest.get(self.key)
+        while before is not None:
+            if before.deleting:
+                return None  # the stored entity may have any
+            before = before._before
         if self.stamp is not None and (self.base_version or self._read_here):
             return self.stamp.claims
         return () if self.new_id or self.must_be_new else None
 
-    def _check_other_object(self, puts: dict[Any, Any]) -> None:
+    def _check_other_object(self, last: Any) -> None:
         """Refuse a second object of an entity in one transaction: it would undo the first put."""
-        last = puts.get(self.key)
-        if not self.fenced or self.new_id or last is None or last.entity is self.entity:
+        if last is None or last.deleting or last.entity is self.entity:
+            return
+        if not self.fenced or self.new_id:
             return
         if self.stamp is None and not self.must_be_new:
             return  # it is meant to overwrite
@@ -575,10 +577,6 @@ class Delete(Write):
         if rows is not None:
             self.rows, self.further = rows.removal(), rows.further
 
-    def _begun(self, attempt: Attempt, future: Any) -> None:
-        super()._begun(attempt, future)
-        attempt.deleted.add(self.key)
-
     def landed(self, outcome: Landed) -> None:
         """Note it: a put of an object of that version creates the entity again."""
         self._ledger.deleted(self.key, self.read_version)
@@ -588,14 +586,7 @@ class _Group(NamedTuple):
     """The writes of one `put_multi` or `delete_multi`, and the write that it begins in."""
 
     writes: list[Any]
-    objects: dict[Any, Any]
     around: Write | None
-
-    def puts_another(self, entity: Any) -> bool:
-        """Return whether another object of that entity is put before it."""
-        if not is_complete(entity._userlock_key):
-            return False
-        return self.objects.setdefault(name_of(entity._userlock_key), entity) is not entity
 
 
 _writing: contextvars.ContextVar[Any] = contextvars.ContextVar("userlock_writing", default=None)
@@ -609,7 +600,7 @@ def begin_together(begin_all: Callable[..., list[Any]], *args: Any, **kwargs: An
     context = current_context()
     if context is not None and context.transaction is None:
         wait_for_all(context)  # a write that has to wait would send those before it
-    group = _Group([], {}, _writing.get())
+    group = _Group([], _writing.get())
     token = _group.set(group)
     try:
         return begin_all(*args, **kwargs)
