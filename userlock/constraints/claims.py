@@ -8,7 +8,7 @@ its holder does not list, or whose holder is gone, is void: some other program h
 entity. Whoever wants the value may have it.
 
 This module is what the model layer knows of claims (`Model._userlock_rows`), and what looks after
-them in commits (`userlock.ndb.commits.Further`).
+them in commits (`userlock.ndb.commits.Write.further`).
 """
 
 from __future__ import annotations

@@ -39,22 +39,6 @@ from userlock.ndb.wire import raw
 log = logging.getLogger(__name__)
 
 
-class WrappedCall:
-    """A gRPC future in front of another one, whose answer it takes."""
-
-    def __init__(self, call: Any, take: Callable[[Any], Any]) -> None:
-        self._call, self._take = call, take
-
-    def result(self, *args: Any, **kwargs: Any) -> Any:
-        return self._take(self._call.result(*args, **kwargs))
-
-    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
-        self._call.add_done_callback(lambda _: callback(self))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._call, name)
-
-
 class Running:
     """A plan while it is carried out: a gRPC future, as ndb uses them.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from google.api_core import exceptions as errors
@@ -57,7 +57,7 @@ class Write(Protocol):
     doubtful: bool  # an earlier attempt of the write may have been applied
     stays: bool  # its entity is not deleted while a copy of its commit may be under way
     rows: Any  # the rows that change with it, for `further`; None if there are none
-    further: Any  # looks after them: a `Further`
+    further: Any  # the module that looks after them: `userlock.constraints.claims`
 
     @property
     def guarded(self) -> bool: ...  # whether Datastore, or a lock that is still held, protects it
@@ -243,25 +243,6 @@ class Pair(NamedTuple):
     name: Name
 
 
-class Further(Protocol):
-    """Looks after the rows that change in the commit of their entity. Knows nothing of ndb.
-
-    An entry of a model's `_unique` names, as its `rows_of_model`, a module that knows the model
-    (`userlock.constraints.claims`). It gives each write its rows, and this. The keys of the
-    mutations are complete.
-    """
-
-    # The (raw) keys to look up first; then those that only this look-up tells:
-    def expected_keys(self, pairs: Iterable[Pair]) -> Iterable[Any]: ...
-    def look_further(self, request: Any, pairs: Sequence[Pair], looked: Looked) -> Steps: ...
-    # The outcomes of the mutations that must not be committed, by position:
-    def find_taken(self, pairs: Sequence[Pair], looked: Looked) -> Mapping[int, Any]: ...
-    # The mutations of rows, if none of those is refused:
-    def changes(self, pairs: Sequence[Pair], looked: Looked) -> Iterable[Any]: ...
-    # Whether this very write has given its entity a row:
-    def has_row_of(self, looked: Looked, pair: Pair) -> bool: ...
-
-
 def build_on(mutation: Any, write: Write) -> None:
     if write.base_version:
         mutation.base_version = write.base_version
@@ -310,9 +291,9 @@ class TransactionCommit:
     """The commit of a transaction: all or nothing, and at most once.
 
     Entities that were read before the transaction are looked up in it, so that a change is
-    reported as a stale write and not as contention. So are the claims that it changes (`Further`),
-    whose rows it writes as well. After a lost reply the same commit is sent again. If Datastore
-    does not know the transaction any longer, the stored entities tell whether it was applied:
+    reported as a stale write and not as contention. So are the claims that it changes, whose rows
+    it writes as well. After a lost reply the same commit is sent again. If Datastore does not know
+    the transaction any longer, the stored entities tell whether it was applied:
 
         commit ──▶ applied          the reply is lost
         commit again, the same transaction: Datastore commits it at most once
@@ -361,7 +342,7 @@ class TransactionCommit:
                 self._lasts[pair.name] = pair
         #: The last mutations that change claims. Those before them count for nothing.
         self._claiming = [each for each in self._lasts.values() if each.write.rows is not None]
-        self._further: Further | None = self._claiming[0].write.further if self._claiming else None
+        self._further: Any = self._claiming[0].write.further if self._claiming else None
 
     def steps(self) -> Steps:
         """Check the earlier reads, commit, and find out the outcome. Returns a `Result`."""

@@ -25,7 +25,7 @@ from google.cloud.ndb import tasklets
 
 from userlock.callsite import CallSite, here
 from userlock.errors import UserLockError, WriteNotFenced, WriteViolation
-from userlock.ndb.calls import Running, WrappedCall, begin_call
+from userlock.ndb.calls import Running, begin_call
 from userlock.ndb.commits import (
     Call,
     Landed,
@@ -60,8 +60,8 @@ class Gate:
     def __init__(self, stub: Any) -> None:
         attributes = vars(self)
         attributes["_userlock_stub"] = stub
-        for name, kind in _GATED.items():
-            attributes[name] = kind(name, stub)
+        for name, method in _METHODS.items():
+            attributes[name] = method(name, stub)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith(("__", "_userlock")):
@@ -92,42 +92,62 @@ client_stub = property(
 )
 
 
-class _Method:
-    def __init__(self, name: str, stub: Any) -> None:
-        self._name = name
-        self._stub = stub
-        #: Whether Google's transport is behind the gate, not an application's stub.
-        self._is_last = type(stub).__module__.startswith("google.")
-
-    def __call__(self, request: Any, *args: Any, **options: Any) -> Any:
-        request, take = self.prepare(request)
-        return take(begin_call(self._stub, self._name, request, args, options, waits=True))
-
-    def future(self, request: Any, *args: Any, **options: Any) -> Any:
-        request, take = self.prepare(request)
-        call = begin_call(self._stub, self._name, request, args, options)
-        return call if take is _unchanged else WrappedCall(call, take)
-
-    def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
-        """Return the request that is to be sent, and a function that changes its answer."""
-        return request, _unchanged
+#: The request that is to be sent, and a function that changes its answer.
+_Prepared = tuple[Any, Callable[[Any], Any]]
 
 
 def _unchanged(response: Any) -> Any:
     return response
 
 
+def _as_it_is(request: Any) -> _Prepared:
+    return request, _unchanged
+
+
+class _Method:
+    def __init__(
+        self, name: str, stub: Any, prepare: Callable[[Any], _Prepared] = _as_it_is
+    ) -> None:
+        self._name, self._stub, self._prepare = name, stub, prepare
+        #: Whether Google's transport is behind the gate, not an application's stub.
+        self._is_last = type(stub).__module__.startswith("google.")
+
+    def __call__(self, request: Any, *args: Any, **options: Any) -> Any:
+        request, take = self._prepare(request)
+        return take(begin_call(self._stub, self._name, request, args, options, waits=True))
+
+    def future(self, request: Any, *args: Any, **options: Any) -> Any:
+        request, take = self._prepare(request)
+        call = begin_call(self._stub, self._name, request, args, options)
+        return call if take is _unchanged else _ChangedCall(call, take)
+
+
+class _ChangedCall:
+    """A gRPC future in front of another one, whose answer it changes."""
+
+    def __init__(self, call: Any, take: Callable[[Any], Any]) -> None:
+        self._call, self._take = call, take
+
+    def result(self, *args: Any, **kwargs: Any) -> Any:
+        return self._take(self._call.result(*args, **kwargs))
+
+    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
+        self._call.add_done_callback(lambda _: callback(self))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._call, name)
+
+
 # --- reads ----------------------------------------------------------------------------------
 
 
-class _Lookup(_Method):
-    def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
-        sent = raw(request)
-        for key in sent.keys:
-            if is_watched(key.path[-1].kind):
-                asked = origin(sent.read_options.transaction)
-                return request, functools.partial(_stamp_found, asked)
-        return request, _unchanged
+def _lookup(request: Any) -> _Prepared:
+    sent = raw(request)
+    for key in sent.keys:
+        if is_watched(key.path[-1].kind):
+            asked = origin(sent.read_options.transaction)
+            return request, functools.partial(_stamp_found, asked)
+    return request, _unchanged
 
 
 def _stamp_found(asked: Origin, response: Any) -> Any:
@@ -148,14 +168,13 @@ def _stamp_found(asked: Origin, response: Any) -> Any:
     return response
 
 
-class _RunQuery(_Method):
-    def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
-        kinds = raw(request).query.kind  # empty for a query of all kinds, and for GQL
-        if kinds and not any(is_watched(each.name) for each in kinds):
-            return request, _unchanged
-        return request, functools.partial(
-            _stamp_batch, origin(raw(request).read_options.transaction), place_of_read()
-        )
+def _run_query(request: Any) -> _Prepared:
+    sent = raw(request)
+    kinds = sent.query.kind  # empty for a query of all kinds, and for GQL
+    if kinds and not any(is_watched(each.name) for each in kinds):
+        return request, _unchanged
+    asked = origin(sent.read_options.transaction)
+    return request, functools.partial(_stamp_batch, asked, place_of_read())
 
 
 def _stamp_batch(asked: Origin, place: CallSite | None, response: Any) -> Any:
@@ -182,8 +201,8 @@ class _Result:
 
     __slots__ = ("_raw", "_stamp")
 
-    def __init__(self, result: Any, version: int, asked: Origin, place: CallSite | None) -> None:
-        self._raw, self._stamp = result, (version, asked, place)
+    def __init__(self, result: Any, *stamp: Any) -> None:
+        self._raw, self._stamp = result, stamp
 
     @property
     def entity(self) -> Any:
@@ -193,23 +212,22 @@ class _Result:
         return getattr(query_types.EntityResult.wrap(self._raw), name)
 
 
-# --- ids -------------------------------------------------------------------------------------
+# --- ids ------------------------------------------------------------------------------------
 
 
-class _AllocateIds(_Method):
-    """AllocateIds. In a transaction ndb replaces the key that it has sent by the allocated one."""
-
-    def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
-        sent = raw(request)
-        numbers = [number_in(key) for key in sent.keys]
-        if not any(numbers):
-            return request, _unchanged
-        plain = type(sent)()
-        plain.CopyFrom(sent)
-        for key in plain.keys:
-            key.DiscardUnknownFields()
-        wrapped = plain if request is sent else type(request).wrap(plain)
-        return wrapped, functools.partial(_put_numbers, numbers)
+def _allocate_ids(request: Any) -> _Prepared:
+    """Take the numbers out. In a transaction ndb replaces the key that it has sent by the allocated
+    one, which gets the number then."""
+    sent = raw(request)
+    numbers = [number_in(key) for key in sent.keys]
+    if not any(numbers):
+        return request, _unchanged
+    plain = type(sent)()
+    plain.CopyFrom(sent)
+    for key in plain.keys:
+        key.DiscardUnknownFields()
+    wrapped = plain if request is sent else type(request).wrap(plain)
+    return wrapped, functools.partial(_put_numbers, numbers)
 
 
 def _put_numbers(numbers: list[int], response: Any) -> Any:
@@ -394,10 +412,10 @@ def _refusal(mutation: Any, ticket: Write | None, *, in_transaction: bool) -> Ex
     return None
 
 
-_GATED: dict[str, type[_Method]] = {
-    "lookup": _Lookup,
-    "run_query": _RunQuery,
-    "allocate_ids": _AllocateIds,
+_METHODS: dict[str, Callable[[str, Any], _Method]] = {
+    "lookup": functools.partial(_Method, prepare=_lookup),
+    "run_query": functools.partial(_Method, prepare=_run_query),
+    "allocate_ids": functools.partial(_Method, prepare=_allocate_ids),
     "rollback": _Method,
     "commit": _Commit,
     "run_aggregation_query": _Method,

@@ -72,12 +72,12 @@ def versions_off(patch: Patch) -> None:
 
 def lookup_stamps_off(patch: Patch) -> None:
     """Do not stamp the results of look-ups."""
-    patch.setattr(stub._Lookup, "prepare", stub._Method.prepare)
+    patch.setattr(stub, "_stamp_found", lambda asked, response: response)
 
 
 def query_stamps_off(patch: Patch) -> None:
     """Do not stamp the results of queries."""
-    patch.setattr(stub._RunQuery, "prepare", stub._Method.prepare)
+    patch.setattr(stub, "_stamp_batch", lambda asked, place, response: response)
 
 
 def stamps_off(patch: Patch) -> None:
