@@ -108,11 +108,6 @@ def prepare(cls: Any, declared: Any, root: Any, of_root: Any) -> tuple[Any, ...]
 
     `root`: the class that its keys name: for a `PolyModel`, the root of the hierarchy.
     """
-    if not all(hasattr(each, "claim_of") for each in declared):
-        raise ConfigurationError(
-            f"{cls.__name__}._unique must be a list of userlock.constraints.Unique, not "
-            f"{declared!r:.200}"
-        )
     policy = cls._write_policy
     if policy in (WritePolicy.NEVER_WRITTEN, WritePolicy.STRUCTURED_ONLY):
         raise ConfigurationError(

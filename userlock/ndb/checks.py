@@ -54,11 +54,8 @@ def check_put(write: Any) -> tuple[str | None, tuple[HeldLock, ...]]:
             finding = _finding_of_move(entity, lock_id, before, stamp, held)
         if finding is not None:
             write.report(*finding, lock_id=lock_id)
-    tenure = held.get(lock_id)
-    tenures = () if tenure is None else (tenure,)
-    if before is not None and before in held:
-        tenures = (*tenures, held[before])
-    return lock_id, tenures
+    owners = (lock_id,) if before is None else (lock_id, before)
+    return lock_id, tuple(filter(None, map(held.get, owners)))
 
 
 def _finding(
@@ -262,7 +259,9 @@ def cached_is_good(entity: Any) -> bool:
     if stamp is not None and (stamp.version == OVERTAKEN or ledger.is_outdated(stamp)):
         return False
     if entity._write_policy is WritePolicy.IN_TRANSACTION:
-        return _is_of_running_transaction(entity)
+        # An independent transaction leaves its reads in the cache of the transaction around it.
+        transaction, read_in = current_transaction(), stamp and stamp.transaction
+        return transaction in (None, read_in) or put_in_running_transaction(entity)
     scope = current_scope()
     if scope is None or not scope.held or entity._userlock_rule is None:
         return True
@@ -294,16 +293,6 @@ def put_in_running_transaction(entity: Any) -> bool:
         return False
     last = current_attempt().latest.get(entity._userlock_key)
     return last is not None and last.entity is entity
-
-
-def _is_of_running_transaction(entity: Any) -> bool:
-    """Return whether it was read or put in the running transaction; True outside of any."""
-    # An independent transaction leaves its reads in the cache of the transaction around it.
-    transaction = current_transaction()
-    if transaction is None or put_in_running_transaction(entity):
-        return True
-    stamp = stamp_of(entity)
-    return stamp is not None and stamp.transaction == transaction
 
 
 def cached_miss_is_good(cls: Any, ndb_key: Any) -> bool:

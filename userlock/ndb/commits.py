@@ -279,11 +279,6 @@ def _version_if_same(result: Any, mutation: Any) -> int:
     return int(result.version) if _is_same(result.entity, entity_of(mutation)) else 0
 
 
-def blank_response(count: int) -> Any:
-    """Return a (raw) response for so many mutations."""
-    return _CommitResponse(mutation_results=[_NO_RESULT] * count)
-
-
 # --- transactions ---------------------------------------------------------------------------
 
 
@@ -369,13 +364,15 @@ class TransactionCommit:
                     self._outcomes[self._watched[0].position] = InDoubt(error)
                     return Result(None, self._outcomes, {}, error)
         if response is None:
-            existing = None
-            if isinstance(error, errors.AlreadyExists):
-                existing = yield from self._find_existing()
-            if existing is None:
+            new = [each for each in self._firsts.values() if each.write.must_be_new]
+            if not new or not isinstance(error, errors.AlreadyExists):
                 return Result(None, self._outcomes, {}, error)
-            return Result(None, self._outcomes | {existing: Refused(0)}, {}, None)
-        whole = blank_response(len(self._writes))
+            if len(new) > 1:  # Datastore's error does not tell which of them exists
+                with contextlib.suppress(errors.GoogleAPIError):
+                    looked = yield from look_up(self._request, [key_of(e.mutation) for e in new])
+                    new = [each for each in new if each.name in looked.found] or new
+            return Result(None, self._outcomes | {new[0].position: Refused(0)}, {}, None)
+        whole = _CommitResponse(mutation_results=[_NO_RESULT] * len(self._writes))
         for position, result in zip(self._sent, response.mutation_results, strict=False):
             whole.mutation_results[position].CopyFrom(result)
             version = int(result.version)
@@ -449,16 +446,6 @@ class TransactionCommit:
         # An earlier one means that the transaction began before the read. Its commit is refused as
         # contention, and the next attempt sees the entity.
         return Refused(version, write.doubtful) if not 0 < version <= write.base_version else None
-
-    def _find_existing(self) -> Steps:
-        """Return the creation of an entity that exists. Datastore's error does not tell which."""
-        new = [each for each in self._firsts.values() if each.write.must_be_new]
-        if len(new) > 1:
-            keys = [key_of(each.mutation) for each in new]
-            with contextlib.suppress(errors.GoogleAPIError):
-                looked: Looked = yield from look_up(self._request, keys)
-                new = [each for each in new if each.name in looked.found] or new
-        return new[0].position if new else None
 
     def _resend(self, commit: Call) -> Steps:
         """Commit again: Datastore commits a transaction at most once. Returns the response, if it
@@ -555,7 +542,7 @@ class PlainCommit:
         self._request, self._mutations = request, request.mutations
         self._writes, self._skipped = writes, skipped
         self._outcomes: dict[int, Outcome] = {}
-        self._response = blank_response(len(writes))
+        self._response = _CommitResponse(mutation_results=[_NO_RESULT] * len(writes))
         self._allocated: set[int] = set()  # the mutations whose keys were allocated here
         for mutation, write in zip(self._mutations, writes, strict=True):
             if write is not None and write.write_id is not None:
