@@ -343,8 +343,8 @@ class TransactionCommit:
         """Check the earlier reads, commit, and find out the outcome. Returns a `Result`."""
         del self._request.mutations[len(self._sent) :]  # the rows of an earlier attempt
         transaction = self._request.transaction
-        built_on = [each for each in self._watched if each.write.base_version]
-        looked: Looked = yield from self._look_up(built_on, transaction, begin=self._separately)
+        keys = [key_of(each.mutation) for each in self._watched if each.write.base_version]
+        looked: Looked = yield from self._look_up(keys, transaction, begin=self._separately)
         self._request.transaction = looked.transaction
         response, error = None, None
         if self._separately and any(each.write.doubtful for each in self._watched):
@@ -399,11 +399,8 @@ class TransactionCommit:
             for each in self._firsts.values()
         )
 
-    def _look_up(
-        self, pairs: Iterable[Pair], transaction: bytes = b"", *, begin: bool = False
-    ) -> Steps:
-        """Look up the entities of mutations, and what decides about their claims."""
-        keys = [key_of(each.mutation) for each in pairs]
+    def _look_up(self, keys: list[Any], transaction: bytes = b"", *, begin: bool = False) -> Steps:
+        """Look up these entities, and what decides about claims."""
         if self._further is not None:
             keys += self._further.expected_keys(self._claiming)
         elif not keys:
@@ -461,8 +458,9 @@ class TransactionCommit:
                 break
         else:
             return None, True  # the first request may still be on its way
+        keys = [key_of(each.mutation) for each in self._lasts.values()]
         try:
-            looked: Looked = yield from self._look_up(self._lasts.values())
+            looked: Looked = yield from self._look_up(keys)
         except errors.GoogleAPIError:
             return None, True
         response = self._applied(looked)

@@ -178,7 +178,7 @@ def _ticketed_delete(delete: Any, key: Any, options: Any) -> Any:
 
 @instead("_cache:global_cache_key")
 def _cache_key_without_ticket(cache_key: Any, key: Any) -> Any:
-    return cache_key(QuickKey.like(key) if type(key) is TicketedKey else key)
+    return cache_key(key.plain if type(key) is TicketedKey else key)
 
 
 def delete(ndb_key: Any, *, unguarded: str, **options: Any) -> None:

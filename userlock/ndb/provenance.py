@@ -139,10 +139,12 @@ class Ledger:
 
     def saw(self, stamp: Stamp, *, put: bool = False) -> None:
         """Note the version of a read, or of a put that has landed."""
-        name, mine = name_of(stamp.key), Stamp(None, *stamp[1:7])
-        before = self._seen.get(name, mine)
+        name, mine, seen = name_of(stamp.key), Stamp(None, *stamp[1:7]), self._seen
+        before = seen.pop(name, mine)
         # The answer to an earlier read may come after that to a put.
-        _note(self._seen, name, before if before.version > stamp.version else mine)
+        seen[name] = before if before.version > stamp.version else mine
+        if len(seen) > MOST_SEEN:
+            del seen[next(iter(seen))]
         if put:
             _note(self._puts, name, mine)
 

@@ -373,43 +373,38 @@ def _plan(request: Any) -> _Plan | None:
             # The write would be missing: ndb's `Key.delete` drops its future in a transaction.
             raise_unseen(attempt.books, "this transaction")
         attempt.sent = True
-    as_a_whole = request.transaction or request.mode == _TRANSACTIONAL
     tickets: list[Write | None] = [None] * len(request.mutations)
     refused: dict[int, Exception] = {}
     for index, mutation in enumerate(request.mutations):
         key = key_of(mutation)
-        if key.path and is_watched(key.path[-1].kind):
-            tickets[index] = ticket = redeem(key)
-            error = _refusal(mutation, ticket, in_transaction=bool(request.transaction))
-            if error is not None:
+        if not key.path or not is_watched(key.path[-1].kind):
+            continue
+        ticket = tickets[index] = redeem(key)
+        if ticket is not None and ticket.withdrawn:
+            why = "another write that was begun with it was refused, so it was not sent"
+            refused[index] = ticket.not_fenced(why, "see the error of that write")
+            continue
+        if ticket is None:
+            kinds = classes_of(key.path[-1].kind)
+            refused[index] = WriteNotFenced.without_ticket(
+                key=ndb_key_of(key),
+                put_at=here(),
+                deleting=deletes(mutation),
+                rival=next((each for each in kinds if not issubclass(each, Stamped)), None),
+            )
+        elif request.transaction or ticket.relies_on_its_locks:
+            try:
+                ticket.check_commit()
+            except WriteViolation as error:
                 refused[index] = error
-                if as_a_whole and not (ticket and ticket.withdrawn):
-                    raise error
+        if index in refused and (request.transaction or request.mode == _TRANSACTIONAL):
+            raise refused[index]
     if not any(tickets) and not refused:
         return None
     asked = request.SerializeToString()
     own = type(request).FromString(asked)
     own.DiscardUnknownFields()  # the tickets
     return _Plan(own, tickets, refused, asked)
-
-
-def _refusal(mutation: Any, ticket: Write | None, *, in_transaction: bool) -> Exception | None:
-    """Return the error of a watched mutation that must not be sent."""
-    if ticket is None:
-        key = key_of(mutation)
-        plain = (each for each in classes_of(key.path[-1].kind) if not issubclass(each, Stamped))
-        return WriteNotFenced.without_ticket(
-            key=ndb_key_of(key), put_at=here(), deleting=deletes(mutation), rival=next(plain, None)
-        )
-    if ticket.withdrawn:
-        why = "another write that was begun with it was refused, so it was not sent"
-        return ticket.not_fenced(why, "see the error of that write")
-    if in_transaction or ticket.relies_on_its_locks:
-        try:
-            ticket.check_commit()
-        except WriteViolation as error:
-            return error
-    return None
 
 
 _METHODS: dict[str, Callable[[str, Any], _Method]] = {

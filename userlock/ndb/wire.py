@@ -72,19 +72,31 @@ class QuickKey(Key):
         return len(self.flat_path) % 2 == 1
 
 
+class PlainKey:
+    """A key whose message has been made already."""
+
+    def __init__(self, message: Any) -> None:
+        self._pb = message
+
+    def to_protobuf(self) -> Any:
+        return self
+
+
 class TicketedKey(QuickKey):
     """A key whose message carries the number of a write. The application never gets it."""
 
     number: int
+    plain: PlainKey  # the key without the number
 
     @classmethod
     def of(cls, key: Any, number: int) -> Self:
-        copy = cls.like(key)
-        copy.number = number
+        copy = cls.__new__(cls)
+        vars(copy).update(vars(key), number=number, plain=PlainKey(message_of(key)))
         return copy
 
     def to_protobuf(self) -> Any:
-        message = message_of(self)
+        message = _RawKey()
+        message.CopyFrom(self.plain._pb)
         put_number(message, self.number)
         return _KeyMessage.wrap(message)
 
