@@ -267,16 +267,13 @@ def _has_write_id(write: Write | None, entity: Any) -> bool:
     return name in entity.properties and entity.properties[name].integer_value == value
 
 
-def _is_same(entity: Any, other: Any) -> bool:
-    mine, others = entity.properties, other.properties
-    return len(mine) == len(others) and all(
-        name in others and mine[name] == others[name] for name in mine
-    )
+def _is_same(stored: Any, mutation: Any) -> bool:
+    return bool(stored.properties == entity_of(mutation).properties)
 
 
 def _version_if_same(result: Any, mutation: Any) -> int:
     """Return the version of a stored entity, 0 if it has changed since this put."""
-    return int(result.version) if _is_same(result.entity, entity_of(mutation)) else 0
+    return int(result.version) if _is_same(result.entity, mutation) else 0
 
 
 # --- transactions ---------------------------------------------------------------------------
@@ -313,7 +310,6 @@ class TransactionCommit:
         self._separately = not request.transaction
         self._outcomes: dict[int, Outcome] = {}
         self._sent = list(range(len(writes)))
-        self._found_out = False  # whether look-ups, not an answer, have told that it was applied
         self._arrange(skipped)
 
     def _arrange(self, skipped: Collection[int]) -> None:
@@ -346,24 +342,26 @@ class TransactionCommit:
         keys = [key_of(each.mutation) for each in self._watched if each.write.base_version]
         looked: Looked = yield from self._look_up(keys, transaction, begin=self._separately)
         self._request.transaction = looked.transaction
-        response, error = None, None
+        landed: list[Landed] | None = None
         if self._separately and any(each.write.doubtful for each in self._watched):
-            response = self._applied(looked)
-        while response is None and (refused := self._find_refused(looked)):
+            landed = self._applied(looked)
+        while landed is None and (refused := self._find_refused(looked)):
             self._outcomes |= refused
             if self._separately:
                 self._arrange(refused)
             if not (self._separately and self._watched):
                 return Result(None, self._outcomes, {}, None)
-        if response is None:
+        if landed is None:
             commit = Call("commit", self._commit(looked), self._lands_once())
             ((response, error),) = yield [commit]
-            if error is not None and may_have_landed(error):
-                response, in_doubt = yield from self._resend(commit)
+            if error is None:
+                landed = _landed(response)
+            elif may_have_landed(error):
+                landed, in_doubt = yield from self._resend(commit)
                 if in_doubt and self._watched:
                     self._outcomes[self._watched[0].position] = InDoubt(error)
                     return Result(None, self._outcomes, {}, error)
-        if response is None:
+        if landed is None:
             new = [each for each in self._firsts.values() if each.write.must_be_new]
             if not new or not isinstance(error, errors.AlreadyExists):
                 return Result(None, self._outcomes, {}, error)
@@ -373,10 +371,9 @@ class TransactionCommit:
                     new = [each for each in new if each.name in looked.found] or new
             return Result(None, self._outcomes | {new[0].position: Refused(0)}, {}, None)
         whole = _CommitResponse(mutation_results=[_NO_RESULT] * len(self._writes))
-        for position, result in zip(self._sent, response.mutation_results, strict=False):
-            whole.mutation_results[position].CopyFrom(result)
-            version = int(result.version)
-            self._outcomes[position] = Landed(version, self._found_out and not version)
+        for position, outcome in zip(self._sent, landed, strict=False):
+            whole.mutation_results[position].version = outcome.version
+            self._outcomes[position] = outcome
         return Result(whole, self._outcomes, {}, None)
 
     def _commit(self, looked: Looked) -> Any:
@@ -445,15 +442,15 @@ class TransactionCommit:
         return Refused(version, write.doubtful) if not 0 < version <= write.base_version else None
 
     def _resend(self, commit: Call) -> Steps:
-        """Commit again: Datastore commits a transaction at most once. Returns the response, if it
-        was applied, and whether it is in doubt."""
+        """Commit again: Datastore commits a transaction at most once. Returns what has landed, if
+        it was applied, and whether it is in doubt."""
         for delay in RESEND_DELAYS:
             yield delay * random.uniform(0.5, 1)
             if not all(each.write.guarded for each in self._watched):
                 return None, True
             ((response, error),) = yield [commit]
             if error is None:
-                return response, False
+                return _landed(response), False
             if not may_have_landed(error):
                 break
         else:
@@ -463,13 +460,12 @@ class TransactionCommit:
             looked: Looked = yield from self._look_up(keys)
         except errors.GoogleAPIError:
             return None, True
-        response = self._applied(looked)
+        landed = self._applied(looked)
         unchanged = any(_is_unchanged(each, looked) for each in self._lasts.values())
-        return response, response is None and not unchanged
+        return landed, landed is None and not unchanged
 
-    def _applied(self, looked: Looked) -> Any:
-        """Return the response of a commit that look-ups prove to have been applied, or None. It has
-        the versions of the entities, as far as they are known."""
+    def _applied(self, looked: Looked) -> list[Landed] | None:
+        """Return what has landed by a commit that look-ups prove to have been applied, or None."""
         lasts = self._lasts.values()
         proofs = [self._version_proving(each, looked) for each in lasts]
         versions = [version for version in proofs if version is not None]
@@ -481,16 +477,15 @@ class TransactionCommit:
         )
         if not versions and not (lasts and all_gone):
             return None
-        self._found_out = True
-        response = _CommitResponse()
+        landed = []
         for mutation in self._request.mutations:
             # One version for all writes of a commit; but an entity that was put unchanged keeps its
             # version.
             version, found = max(versions, default=0), looked.found.get(name_of(key_of(mutation)))
             if found is not None and not deletes(mutation):
                 version = _version_if_same(found, mutation) or version
-            response.mutation_results.add().version = version
-        return response
+            landed.append(Landed(version, overtaken=not version))
+        return landed
 
     def _version_proving(self, pair: Pair, looked: Looked) -> int | None:
         """Return the version of a write that is found, 0 if its entity has changed since."""
@@ -506,13 +501,17 @@ class TransactionCommit:
         return _version_if_same(result, mutation) if own else None
 
 
+def _landed(response: Any) -> list[Landed]:
+    return [Landed(int(each.version)) for each in response.mutation_results]
+
+
 def _is_unchanged(pair: Pair, looked: Looked) -> bool:
     """Return whether the entity is as it was before the transaction."""
     _, mutation, write, name = pair
     result = looked.found.get(name)
     if result is None or not write.read_version:
         return False
-    if not deletes(mutation) and _is_same(result.entity, entity_of(mutation)):
+    if not deletes(mutation) and _is_same(result.entity, mutation):
         return False  # an entity that is put unchanged keeps its version
     return int(result.version) == write.read_version
 

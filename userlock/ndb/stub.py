@@ -25,17 +25,8 @@ from google.cloud.ndb import tasklets
 
 from userlock.callsite import CallSite, here
 from userlock.errors import UserLockError, WriteNotFenced, WriteViolation
+from userlock.ndb import commits
 from userlock.ndb.calls import Running, begin_call
-from userlock.ndb.commits import (
-    Call,
-    Landed,
-    PlainCommit,
-    Result,
-    TransactionCommit,
-    deletes,
-    is_transient,
-    key_of,
-)
 from userlock.ndb.context import current_attempt, current_context, in_transaction, request_notes
 from userlock.ndb.patches import classes_of, name_in, ndb_key_of
 from userlock.ndb.pending import raise_unseen, watch_commit
@@ -274,7 +265,7 @@ class _Commit(_Method):
                 object.__setattr__(request, "_userlock_plan", plan)
         return plan
 
-    def _send(self, kind: Any, args: Any, options: Any, call: Call) -> Any:
+    def _send(self, kind: Any, args: Any, options: Any, call: commits.Call) -> Any:
         request = call.request
         if call.rpc != "commit":
             wrapped = _REQUESTS[call.rpc].wrap(request)
@@ -324,10 +315,10 @@ class _Plan:
         #: The error of each settled mutation; None if it has landed. In a transaction, one that is
         #: not sent has none.
         self._settled: dict[int, Exception | None] = {} if self._in_transaction else dict(refused)
-        kind = TransactionCommit if self._in_transaction else PlainCommit
+        kind = commits.TransactionCommit if self._in_transaction else commits.PlainCommit
         self._commit = kind(request, tickets, refused)
 
-    def run(self, send: Callable[[Call], Any]) -> Running:
+    def run(self, send: Callable[[commits.Call], Any]) -> Running:
         """Send it once."""
         running = Running(self._commit.steps(), self._take, send)
         books: dict[Any, None] = {}
@@ -340,9 +331,9 @@ class _Plan:
         running.advance()
         return running
 
-    def _take(self, result: Result) -> tuple[Any, Exception | None]:
+    def _take(self, result: commits.Result) -> tuple[Any, Exception | None]:
         """Settle the tickets, in the thread that asks. Returns the answer or the error."""
-        landed = [*map(type, result.outcomes.values())].count(Landed)
+        landed = list(map(type, result.outcomes.values())).count(commits.Landed)
         errors: dict[int, Exception] = {}
         for index, outcome in sorted(result.outcomes.items()):
             ticket = self._tickets[index]
@@ -376,7 +367,7 @@ def _plan(request: Any) -> _Plan | None:
     tickets: list[Write | None] = [None] * len(request.mutations)
     refused: dict[int, Exception] = {}
     for index, mutation in enumerate(request.mutations):
-        key = key_of(mutation)
+        key = commits.key_of(mutation)
         if not key.path or not is_watched(key.path[-1].kind):
             continue
         ticket = tickets[index] = redeem(key)
@@ -389,7 +380,7 @@ def _plan(request: Any) -> _Plan | None:
             refused[index] = WriteNotFenced.without_ticket(
                 key=ndb_key_of(key),
                 put_at=here(),
-                deleting=deletes(mutation),
+                deleting=commits.deletes(mutation),
                 rival=next((each for each in kinds if not issubclass(each, Stamped)), None),
             )
         elif request.transaction or ticket.relies_on_its_locks:
@@ -438,7 +429,7 @@ def settle(rpc: Any, futures: list[Any]) -> None:
             return
         response, settled, unsettled = answer
         if given_up:  # which of them ndb has sent again
-            unsettled = {n: last if is_transient(e) else e for n, e in unsettled.items()}
+            unsettled = {n: last if commits.is_transient(e) else e for n, e in unsettled.items()}
         errors = unsettled | settled
     # As ndb does, but without a wrapper around each result, which takes longer than all else.
     for index, result in enumerate(response._pb.mutation_results):

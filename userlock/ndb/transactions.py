@@ -103,23 +103,23 @@ def run_transaction(begin: Any, callback: Any, *args: Any, **kwargs: Any) -> Any
         return begin(callback, *args, **kwargs)
     # Outside of ndb's retries, which would disguise its errors as those of nested calls.
     wait_for_all(context)
-    latest: list[Attempt] = []
+    attempts: list[Attempt] = []  # at most one, the latest
 
     def run() -> Any:
         """Run the function, which ndb may do again if the locks are still held."""
-        before, attempt, transaction = tuple(latest), current_attempt(), current_context()
-        latest[:] = [attempt]
-        for each in before:
-            for write in each.tickets:
+        attempt, context = current_attempt(), current_context()
+        if attempts:
+            before = attempts.pop()
+            for write in before.tickets:
                 write.trying_again()
-            attempt.earlier = [
-                write for write in each.tickets if not write.deleting
-            ] or each.earlier
-        for when in (transaction.call_on_commit, transaction.call_on_transaction_complete):
+            earlier = [write for write in before.tickets if not write.deleting]
+            attempt.earlier = earlier or before.earlier
+        attempts.append(attempt)
+        for when in (context.call_on_commit, context.call_on_transaction_complete):
             when(attempt.end)
         return callback()
 
-    return _with_its_error(begin(run, *args, **kwargs), latest)
+    return _with_its_error(begin(run, *args, **kwargs), attempts)
 
 
 @tasklets.tasklet

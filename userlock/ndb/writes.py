@@ -34,6 +34,7 @@ from userlock.events import LISTENERS, StaleWrite
 from userlock.lock.configuration import defaults
 from userlock.lock.held_lock import HeldLock, held_seconds_of
 from userlock.lock.scope import current_scope
+from userlock.ndb import provenance
 from userlock.ndb.capabilities import honours_base_version, why_not_fenced
 from userlock.ndb.checks import check_delete, check_put, check_whole
 from userlock.ndb.commits import InDoubt, Landed, Outcome, Refused, Unguarded
@@ -48,16 +49,7 @@ from userlock.ndb.context import (
 from userlock.ndb.patches import is_complete, path_of
 from userlock.ndb.pending import PendingWrite, books_of, note_failure, wait_for_all, wait_for_key
 from userlock.ndb.policies import WritePolicy
-from userlock.ndb.provenance import (
-    DELETED,
-    NO_LOCKS,
-    OVERTAKEN,
-    PARTIAL,
-    Stamp,
-    current_settings,
-    orders,
-    stamp_of,
-)
+from userlock.ndb.provenance import NO_LOCKS, Stamp, stamp_of
 from userlock.ndb.wire import TicketedKey, number_in
 from userlock.reports import REPORTS, unlocked_blocks
 from userlock.settings import Enforcement, Reaction, Settings
@@ -212,9 +204,11 @@ class Write(PendingWrite):
         return False
 
     def _check_without_version(self, stamp: Stamp) -> None:
-        if stamp.version == DELETED or not uses_datastore(self.begun_in, self.key, self._options):
+        if stamp.version == provenance.DELETED or not uses_datastore(
+            self.begun_in, self.key, self._options
+        ):
             return  # it is created again, or lives in the global cache only
-        if stamp.version == OVERTAKEN:
+        if stamp.version == provenance.OVERTAKEN:
             raise self.refused(0)
         raise self.not_fenced(
             "it was read without its version, so nobody could tell whether it has changed since",
@@ -402,7 +396,9 @@ class Write(PendingWrite):
 
 
 def report(violation: WriteViolation) -> None:
-    if REPORTS.report(violation, enforced=current_settings().enforcement is Enforcement.RAISE):
+    if REPORTS.report(
+        violation, enforced=provenance.current_settings().enforcement is Enforcement.RAISE
+    ):
         raise violation
 
 
@@ -417,7 +413,7 @@ class Put(Write):
         entity, group = self.entity, _group.get()
         self.key = entity._userlock_key
         self.stamp = stamp = entity._userlock_stamp
-        if stamp is not None and stamp.version == PARTIAL:
+        if stamp is not None and stamp.version == provenance.PARTIAL:
             self._look_around()
             check_whole(self)
         if isinstance(entity, ndb.Expando):
@@ -433,7 +429,7 @@ class Put(Write):
         # From here on, no code of the application runs until the write is checked in.
         stamp = self._check()
         if stamp is not None and self._ledger.deletions and self._ledger.has_deleted(stamp):
-            stamp = self.stamp = stamp._replace(version=DELETED)
+            stamp = self.stamp = stamp._replace(version=provenance.DELETED)
         self._check_in()
         if self.attempt is not None:
             self._check_other_object(self.attempt.latest.get(self.key))
@@ -456,7 +452,7 @@ class Put(Write):
         if self.new_id:
             # Other code may know the id that ndb has allocated for it in a transaction.
             return self.attempt is not None
-        if self.stamp is not None and self.stamp.version != DELETED:
+        if self.stamp is not None and self.stamp.version != provenance.DELETED:
             return False
         if (
             self._inserts
@@ -528,9 +524,9 @@ class Put(Write):
         """Stamp the object: it stands for the stored version now."""
         entity = self.entity
         key = None if self.new_id and not is_complete(self.key) else self.key
-        version = OVERTAKEN if outcome.overtaken else outcome.version
+        version = provenance.OVERTAKEN if outcome.overtaken else outcome.version
         claims = self.claimed if entity._userlock_rows is not None else None
-        order, held = next(orders), self.held
+        order, held = next(provenance.orders), self.held
         stamp = Stamp(key, version, self.place, self._lock_id, held, None, order, claims)
         # It may have been given another key meanwhile.
         if key is None or key is entity._userlock_key or key == entity._userlock_key:
