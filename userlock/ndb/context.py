@@ -54,9 +54,8 @@ class Attempt:
         self.books = Books()
         self.tickets: list[Any] = []  # the puts and deletes that it has begun, `writes.Write`
         self.latest: dict[Any, Any] = {}  # the latest of them for each entity, by key
-        #: Whether its commit has been sent: from then on, its errors are the transaction's.
-        self.sent = False
-        #: Whether it was committed or rolled back. A put after that would be lost.
+        #: Whether its commit has begun, or it was rolled back. From then on a put would be lost,
+        #: and an error is the transaction's.
         self.over = False
         self.earlier: list[Any] = []  # the puts of the attempt before it
         #: Functions to call after its commit, each with the scope that it belongs to.
@@ -64,7 +63,7 @@ class Attempt:
         self.numbers = itertools.count()  # for entities whose order in the commit counts
 
     def end(self) -> None:
-        """Note that it has been committed or rolled back."""
+        """Note that it is over."""
         self.over = True
 
 

@@ -363,7 +363,7 @@ def _plan(request: Any) -> _Plan | None:
         if attempt.books.failures:
             # The write would be missing: ndb's `Key.delete` drops its future in a transaction.
             raise_unseen(attempt.books, "this transaction")
-        attempt.sent = True
+        attempt.end()
     tickets: list[Write | None] = [None] * len(request.mutations)
     refused: dict[int, Exception] = {}
     for index, mutation in enumerate(request.mutations):

@@ -107,7 +107,7 @@ def run_transaction(begin: Any, callback: Any, *args: Any, **kwargs: Any) -> Any
 
     def run() -> Any:
         """Run the function, which ndb may do again if the locks are still held."""
-        attempt, context = current_attempt(), current_context()
+        attempt = current_attempt()
         if attempts:
             before = attempts.pop()
             for write in before.tickets:
@@ -115,8 +115,7 @@ def run_transaction(begin: Any, callback: Any, *args: Any, **kwargs: Any) -> Any
             earlier = [write for write in before.tickets if not write.deleting]
             attempt.earlier = earlier or before.earlier
         attempts.append(attempt)
-        for when in (context.call_on_commit, context.call_on_transaction_complete):
-            when(attempt.end)
+        current_context().call_on_transaction_complete(attempt.end)
         return callback()
 
     return _with_its_error(begin(run, *args, **kwargs), attempts)

@@ -251,7 +251,7 @@ class Write(PendingWrite):
                 self._ledger.allocated(self.key)
         if error is None or self.withdrawn:
             return
-        if self.attempt is not None and self.attempt.sent:
+        if self.attempt is not None and self.attempt.over:
             return  # the transaction has the error
         failure = note_failure(error, self.key, self.tenures, self._notes, *self.books)
         failure.lies_in(future, error)
