@@ -8,7 +8,7 @@ its holder does not list, or whose holder is gone, is void: some other program h
 entity. Whoever wants the value may have it.
 
 This module is what the model layer knows of claims (`Model._userlock_rows`), and what looks after
-them in commits (`userlock.ndb.commits.Further`).
+them in commits (`userlock.ndb.commits.Write.further`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ further: Any = sys.modules[__name__]
 class ClaimRow(Model):
     """A value that one entity has alone. Written in the commit of the entity.
 
-    `constraint`: with the kind; `value`: in words; `write`: a number of its commit.
+    `constraint`: with the kind; `value`: in words; `write`: a number of the entity's put.
     """
 
     _write_policy = WritePolicy.IN_TRANSACTION
@@ -84,6 +84,7 @@ class Claims(NamedTuple):
 
     wanted: Sequence[Claim] = ()
     known: Sequence[Any] = ()  # (raw) keys, as far as they are known
+    nonce: int = 0  # a number in the new rows, by which the write is recognised
 
 
 class Taken(NamedTuple):
@@ -107,11 +108,6 @@ def prepare(cls: Any, declared: Any, root: Any, of_root: Any) -> tuple[Any, ...]
 
     `root`: the class that its keys name: for a `PolyModel`, the root of the hierarchy.
     """
-    if not all(hasattr(each, "claim_of") for each in declared):
-        raise ConfigurationError(
-            f"{cls.__name__}._unique must be a list of userlock.constraints.Unique, not "
-            f"{declared!r:.200}"
-        )
     policy = cls._write_policy
     if policy in (WritePolicy.NEVER_WRITTEN, WritePolicy.STRUCTURED_ONLY):
         raise ConfigurationError(
@@ -161,7 +157,7 @@ def change(
     if known is not None and set(known) == set(keys):
         return None, keys
     rows = [each._replace(key=raw_key_of(each.key)) for each in claims]
-    return Claims(rows, [raw_key_of(each) for each in known or ()]), keys
+    return Claims(rows, list(map(raw_key_of, known or ())), secrets.randbits(62)), keys
 
 
 def removal() -> Claims:
@@ -198,11 +194,6 @@ def claims_of_attempt() -> dict[Any, tuple[Any, ...]]:
 
 
 # --- commits ------------------------------------------------------------------------------------
-
-
-def new_nonce() -> int:
-    """Return a number for the rows of one commit, by which it is recognised."""
-    return secrets.randbits(62)
 
 
 def expected_keys(pairs: Iterable[Pair]) -> Iterator[Any]:
@@ -290,14 +281,14 @@ def _wanted_by(pair: Pair) -> dict[Name, Claim]:
     return {name_of(claim.key): claim for claim in pair.write.rows.wanted}
 
 
-def changes(pairs: Sequence[Pair], looked: Looked, nonce: int) -> list[Any]:
+def changes(pairs: Sequence[Pair], looked: Looked) -> list[Any]:
     """Return the mutations of rows that belong to mutations of which none is refused."""
     changed: dict[Name, Any] = {}
     for pair in pairs:
         mine = key_of(pair.mutation)
         for name, claim in _wanted_by(pair).items():
             if not _has(looked, mine, name):
-                changed[name] = _row(claim, mine, nonce)
+                changed[name] = _row(claim, mine, pair.write.rows.nonce)
     for pair in pairs:
         mine, wanted = key_of(pair.mutation), _wanted_by(pair)
         for name, key in listed_by(looked, name_of(mine)).items():
@@ -325,9 +316,9 @@ def _row(claim: Claim, holder: Any, nonce: int) -> Any:
     return mutation
 
 
-def has_row_of(looked: Looked, pair: Pair, nonce: int) -> bool:
-    """Return whether a commit with that nonce has given this mutation's entity a row."""
-    mine = key_of(pair.mutation)
+def has_row_of(looked: Looked, pair: Pair) -> bool:
+    """Return whether this very write has given its entity a row."""
+    mine, nonce = key_of(pair.mutation), pair.write.rows.nonce
     for name in _wanted_by(pair):
         if _has(looked, mine, name):
             properties: Mapping[str, Any] = looked.found[name].entity.properties

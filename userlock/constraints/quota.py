@@ -191,7 +191,7 @@ class Quota:
             )
         owner = check_lock_id(owner)
         key = self._key(owner)
-        if key in current_attempt().puts:
+        if key in current_attempt().latest:
             return  # by an earlier change of this transaction
         now = owners.shard_index(self.name, key, owners.micros_now(self._clock))
         stamp = secrets.token_hex(8)

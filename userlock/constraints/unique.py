@@ -70,7 +70,7 @@ class Unique:
         name: part of stored data; by default the properties' names.
     """
 
-    #: For the model layer: see `userlock.ndb.commits.Further`.
+    #: For the model layer: see `userlock.ndb.commits.Write.further`.
     rows_of_model: ClassVar[Any] = claims
 
     def __init__(

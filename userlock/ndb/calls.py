@@ -19,7 +19,9 @@ A transaction begins with its first RPC, which saves one round trip for each:
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import logging
 import secrets
 import threading
 import weakref
@@ -34,21 +36,7 @@ from userlock.ndb.commits import Answer, Call, Result, Steps, note_unsent
 from userlock.ndb.context import Attempt
 from userlock.ndb.wire import raw
 
-
-class WrappedCall:
-    """A gRPC future in front of another one, whose answer it takes."""
-
-    def __init__(self, call: Any, take: Any = None) -> None:
-        self._call, self._take = call, take
-
-    def result(self, *args: Any, **kwargs: Any) -> Any:
-        return self._take(self._call.result(*args, **kwargs))
-
-    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
-        self._call.add_done_callback(lambda _: callback(self))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._call, name)
+log = logging.getLogger(__name__)
 
 
 class Running:
@@ -198,18 +186,18 @@ class _Transaction:
         self.mutex = threading.Lock()
         #: Datastore's id of it; empty before the answer that tells it.
         self.id = b""
-        self.call: Any = None  # the call that begins it, while it is under way
-        self.over = False  # whether it was rolled back before it had begun
+        self.call: Any = None  # the call that begins it, or has begun it
+        self.failed: Exception | None = None  # the reason for which it cannot begin any more
 
     @property
     def is_untouched(self) -> bool:
-        return self.call is None and not self.id and not self.over
+        return self.call is None and self.failed is None
 
     def put_options(self, options: Any) -> None:
         (options.read_only if self.read_only else options.read_write).SetInParent()
 
     def begin(self, stub: Any, sent: Any, options: Any) -> Any:
-        """Return the call that begins it: the one that is under way, or a new one."""
+        """Return the call that begins it, or has begun it: a new one if there is none."""
         with self.mutex:
             if self.call is None:
                 request = _BeginRequest.pb(_BeginRequest())
@@ -224,14 +212,17 @@ class _Transaction:
     def answered(self, call: Any) -> None:
         """Note the id that is in the answer of the call that begins it."""
         with self.mutex:
-            if self.call is not call:
+            if self.call is not call or self.id:
                 return
-            self.call = None
-            try:
+            with contextlib.suppress(Exception):  # it was cancelled
                 if call.exception() is None:
                     self.id = bytes(raw(call.result()).transaction)
-            except Exception:  # it was cancelled
-                return
+                    if not self.id:  # what was read is in no transaction
+                        self.failed = errors.FailedPrecondition(
+                            "Datastore has begun a transaction without an id"
+                        )
+            if not self.id:
+                self.call = None
 
 
 _transactions: weakref.WeakValueDictionary[bytes, _Transaction] = weakref.WeakValueDictionary()
@@ -282,7 +273,8 @@ def begin_call(
         wrapped = changed if sent is request else type(request).wrap(changed)
         return method.future(wrapped, *args, **options)
 
-    if transaction.id or (lands_once and transaction.is_untouched):
+    rolls_back = name == "rollback"
+    if (transaction.id and not rolls_back) or (lands_once and transaction.is_untouched):
         return send()
     if reads:
         with transaction.mutex:
@@ -291,7 +283,7 @@ def begin_call(
                 call = transaction.call = send()
         if first:
             call.add_done_callback(transaction.answered)
-            return _First(call, transaction)
+            return call
 
     def step(call: Call) -> Any:
         return send() if call.rpc == name else transaction.begin(stub, sent, options)
@@ -304,22 +296,23 @@ def begin_call(
 def _steps(transaction: _Transaction, name: str) -> Steps:
     """Wait until the transaction has begun, or begin it, and make the call."""
     begin = [Call("begin", None)]
-    if transaction.call is not None:
+    if transaction.call is not None and not transaction.id:
         yield begin  # its error is its own caller's
-    if not transaction.id and name == "rollback":
-        transaction.over = True
-        blank = datastore_types.RollbackResponse.pb(datastore_types.RollbackResponse())
-        return Result(blank, {}, {}, None)
-    if not transaction.id:
-        error: Exception | None
-        if transaction.over:
-            error = errors.InvalidArgument("the transaction is over: it was rolled back")
+    if name == "rollback":
+        if transaction.id:
+            ((_, error),) = yield [Call(name, None)]
+            if error is not None:  # ndb would raise it instead of the reason for the rollback
+                log.debug("a rollback failed", exc_info=error)
         else:
-            ((_, error),) = yield begin
-        if not transaction.id:
-            error = error or _no_id()
-            note_unsent(error)
-            return Result(None, {}, {}, error)
+            transaction.failed = errors.InvalidArgument("the transaction was rolled back")
+        return Result(datastore_types.RollbackResponse.pb()(), {}, {}, None)
+    error = transaction.failed
+    if error is None and not transaction.id:
+        ((_, error),) = yield begin
+        error = error or transaction.failed
+    if error is not None:
+        note_unsent(error)
+        return Result(None, {}, {}, error)
     ((response, error),) = yield [Call(name, None)]
     return Result(response, {}, {}, error)
 
@@ -328,29 +321,3 @@ def _take(name: str, result: Result) -> tuple[Any, Exception | None]:
     if result.error is not None:
         return None, result.error
     return (_READS.get(name) or _ENDS[name]).wrap(result.response), None
-
-
-class _First(WrappedCall):
-    """The read that begins a transaction: its answer tells Datastore's id."""
-
-    def __init__(self, call: Any, transaction: _Transaction) -> None:
-        super().__init__(call)
-        self._transaction = transaction
-
-    def exception(self, *args: Any, **kwargs: Any) -> Any:
-        error = self._call.exception(*args, **kwargs)
-        if self._transaction.call is self._call:  # gRPC has not told it yet
-            self._transaction.answered(self._call)
-        if error is None and not self._transaction.id:
-            return _no_id()  # what was read is in no transaction
-        return error
-
-    def result(self, *args: Any, **kwargs: Any) -> Any:
-        error = self.exception(*args, **kwargs)
-        if error is not None:
-            raise error
-        return self._call.result()
-
-
-def _no_id() -> Exception:
-    return errors.FailedPrecondition("Datastore has begun a transaction without an id")

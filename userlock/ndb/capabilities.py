@@ -96,17 +96,13 @@ def probe(client: Any) -> list[Capability]:
 
 
 def _capabilities(trial: _Probe) -> Iterator[Capability]:
-    committed = trial.commit("insert", 1).version
+    reported = {"commits": trial.commit("insert", 1).version}
     yield Capability(REACHABLE, True, "it answers")
-    _, looked_up = trial.look_up()
-    reported = {"commits": committed, "look-ups": looked_up, "queries": trial.query()}
-    silent = [name for name, version in reported.items() if version <= 0]
-    versions = not silent and len(set(reported.values())) == 1
-    says = f"commits, look-ups and queries do not agree on a version: {reported}"
-    if silent:
-        says = f"{' and '.join(silent)} report no version of an entity"
-    elif versions:
-        says = "commits, look-ups and queries report the version of an entity"
+    reported |= {"look-ups": trial.look_up()[1], "queries": trial.query()}
+    versions = min(reported.values()) > 0 and len(set(reported.values())) == 1
+    says = "commits, look-ups and queries report the version of an entity"
+    if not versions:
+        says = f"the versions of one entity that are reported differ, or are missing: {reported}"
     yield Capability(VERSIONS, versions, says)
     try:
         trial.commit("insert", 2)
@@ -123,22 +119,22 @@ def _capabilities(trial: _Probe) -> Iterator[Capability]:
 
 def _base_version(trial: _Probe) -> Capability:
     """Try writes that build on the stored version, and on an outdated one."""
-    wrong = []
     _, version = trial.look_up()
     changed = trial.commit("upsert", 3, version)
+    wrong = ""
     if changed.conflict_detected:
-        wrong.append("a put that built on the stored version was refused")
+        wrong = "a put that built on the stored version was refused"
     elif 0 < changed.version <= version:
-        wrong.append("a put did not make the version grow")
+        wrong = "a put did not make the version grow"
     for operation, what in (("upsert", "a put"), ("delete", "a delete")):
-        refused = trial.commit(operation, 4, version)
-        if not refused.conflict_detected or trial.look_up()[0] != 3:
-            wrong.append(f"{what} that built on an outdated version was carried out")
-            break
+        if not wrong:
+            refused = trial.commit(operation, 4, version)
+            if not refused.conflict_detected or trial.look_up()[0] != 3:
+                wrong = f"{what} that built on an outdated version was carried out"
     if not wrong and trial.commit("delete", base_version=changed.version).conflict_detected:
-        wrong.append("a delete that built on the stored version was refused")
+        wrong = "a delete that built on the stored version was refused"
     fine = "puts and deletes that build on an outdated version are refused, others are not"
-    return Capability(BASE_VERSION, not wrong, "; ".join(wrong) or fine)
+    return Capability(BASE_VERSION, not wrong, wrong or fine)
 
 
 #: By host, project and database: whether `base_version` is honoured there.

@@ -54,11 +54,8 @@ def check_put(write: Any) -> tuple[str | None, tuple[HeldLock, ...]]:
             finding = _finding_of_move(entity, lock_id, before, stamp, held)
         if finding is not None:
             write.report(*finding, lock_id=lock_id)
-    tenure = held.get(lock_id)
-    tenures = () if tenure is None else (tenure,)
-    if before is not None and before in held:
-        tenures = (*tenures, held[before])
-    return lock_id, tenures
+    owners = (lock_id,) if before is None else (lock_id, before)
+    return lock_id, tuple(filter(None, map(held.get, owners)))
 
 
 def _finding(
@@ -134,12 +131,12 @@ def _outdated(entity: Any, stamp: Stamp | None, tenure: HeldLock | None) -> Find
     """Return the violation of a put after that of a newer object of the same entity: under the
     tenure; without one, in the running transaction."""
     transaction, key = current_transaction(), entity._userlock_key
-    put = current_attempt().puts.get(key) if transaction is not None else None
+    put = current_attempt().latest.get(key) if transaction is not None else None
     # A transaction reads the state at its beginning, never its own writes: an object that is
     # read after a put in the same transaction is outdated all the same.
     if put is not None and put.entity is entity:
         return None
-    if put is None:
+    if put is None or put.deleting:
         # The insert refuses a new object for an existing entity, and the commit of a transaction
         # is refused that has read an older state.
         if tenure is None or stamp is None or stamp.transaction == transaction is not None:
@@ -262,7 +259,9 @@ def cached_is_good(entity: Any) -> bool:
     if stamp is not None and (stamp.version == OVERTAKEN or ledger.is_outdated(stamp)):
         return False
     if entity._write_policy is WritePolicy.IN_TRANSACTION:
-        return _is_of_running_transaction(entity)
+        # An independent transaction leaves its reads in the cache of the transaction around it.
+        transaction, read_in = current_transaction(), stamp and stamp.transaction
+        return transaction in (None, read_in) or put_in_running_transaction(entity)
     scope = current_scope()
     if scope is None or not scope.held or entity._userlock_rule is None:
         return True
@@ -292,18 +291,8 @@ def put_in_running_transaction(entity: Any) -> bool:
     """Return whether this very object was put in the transaction that the code is in."""
     if not in_transaction():
         return False
-    last = current_attempt().puts.get(entity._userlock_key)
+    last = current_attempt().latest.get(entity._userlock_key)
     return last is not None and last.entity is entity
-
-
-def _is_of_running_transaction(entity: Any) -> bool:
-    """Return whether it was read or put in the running transaction; True outside of any."""
-    # An independent transaction leaves its reads in the cache of the transaction around it.
-    transaction = current_transaction()
-    if transaction is None or put_in_running_transaction(entity):
-        return True
-    stamp = stamp_of(entity)
-    return stamp is not None and stamp.transaction == transaction
 
 
 def cached_miss_is_good(cls: Any, ndb_key: Any) -> bool:
@@ -312,8 +301,8 @@ def cached_miss_is_good(cls: Any, ndb_key: Any) -> bool:
     scope = current_scope()
     if scope is None or not scope.held or cls._write_policy is not WritePolicy.USER_LOCK:
         return True
-    if in_transaction() and ndb_key in current_attempt().deleted:
-        return True  # the transaction would still find it
+    if in_transaction() and ndb_key in current_attempt().latest:
+        return True  # a transaction would still find what it has deleted
     try:
         lock_id = lock_id_of_key(cls, ndb_key)
     except Exception:

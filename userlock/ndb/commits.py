@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from google.api_core import exceptions as errors
@@ -41,6 +41,9 @@ _MOST_CLAIMING = 100  # the mutations of one transaction with claims
 _CLAIM_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4)
 
 _messages: Any = datastore_types
+_CommitResponse: Any = _messages.CommitResponse.pb()
+_Mode: Any = _messages.CommitRequest.Mode
+_NO_RESULT: Any = _messages.MutationResult.pb()()
 
 
 class Write(Protocol):
@@ -54,7 +57,7 @@ class Write(Protocol):
     doubtful: bool  # an earlier attempt of the write may have been applied
     stays: bool  # its entity is not deleted while a copy of its commit may be under way
     rows: Any  # the rows that change with it, for `further`; None if there are none
-    further: Any  # looks after them: a `Further`
+    further: Any  # the module that looks after them: `userlock.constraints.claims`
 
     @property
     def guarded(self) -> bool: ...  # whether Datastore, or a lock that is still held, protects it
@@ -193,8 +196,7 @@ def look_up(
     left = list({name_of(key): key for key in keys}.values())
     attempts = 0
     while left:
-        lookup = _request_like(request, _messages.LookupRequest)
-        lookup.keys.extend(left[:_MAX_LOOKUP_KEYS])
+        lookup = _request_like(request, _messages.LookupRequest, keys=left[:_MAX_LOOKUP_KEYS])
         if transaction:
             lookup.read_options.transaction = transaction
         elif begin:
@@ -223,16 +225,13 @@ def look_up(
 def _roll_back(request: Any, transaction: bytes) -> Steps:
     """End a transaction, if there is one: the locks of one that writes nothing stay a minute."""
     if transaction:
-        rollback = _request_like(request, _messages.RollbackRequest)
-        rollback.transaction = transaction
+        rollback = _request_like(request, _messages.RollbackRequest, transaction=transaction)
         yield [Call("rollback", rollback)]
 
 
-def _request_like(request: Any, kind: Any) -> Any:
+def _request_like(request: Any, kind: Any, **fields: Any) -> Any:
     """Return a (raw) request of another kind, for the same database."""
-    made = kind.pb(kind())
-    made.project_id, made.database_id = request.project_id, request.database_id
-    return made
+    return kind.pb()(project_id=request.project_id, database_id=request.database_id, **fields)
 
 
 class Pair(NamedTuple):
@@ -242,26 +241,6 @@ class Pair(NamedTuple):
     mutation: Any
     write: Write
     name: Name
-
-
-class Further(Protocol):
-    """Looks after the rows that change in the commit of their entity. Knows nothing of ndb.
-
-    An entry of a model's `_unique` names, as its `rows_of_model`, a module that knows the model
-    (`userlock.constraints.claims`). It gives each write its rows, and this. The keys of the
-    mutations are complete. The nonce is a number in the rows of one commit.
-    """
-
-    def new_nonce(self) -> int: ...
-    # The (raw) keys to look up first; then those that only this look-up tells:
-    def expected_keys(self, pairs: Iterable[Pair]) -> Iterable[Any]: ...
-    def look_further(self, request: Any, pairs: Sequence[Pair], looked: Looked) -> Steps: ...
-    # The outcomes of the mutations that must not be committed, by position:
-    def find_taken(self, pairs: Sequence[Pair], looked: Looked) -> Mapping[int, Any]: ...
-    # The mutations of rows, if none of those is refused:
-    def changes(self, pairs: Sequence[Pair], looked: Looked, nonce: int) -> Iterable[Any]: ...
-    # Whether a commit with that nonce has given the mutation's entity a row:
-    def has_row_of(self, looked: Looked, pair: Pair, nonce: int) -> bool: ...
 
 
 def build_on(mutation: Any, write: Write) -> None:
@@ -288,30 +267,13 @@ def _has_write_id(write: Write | None, entity: Any) -> bool:
     return name in entity.properties and entity.properties[name].integer_value == value
 
 
-def _is_same(entity: Any, other: Any) -> bool:
-    mine, others = entity.properties, other.properties
-    return len(mine) == len(others) and all(
-        name in others and mine[name] == others[name] for name in mine
-    )
+def _is_same(stored: Any, mutation: Any) -> bool:
+    return bool(stored.properties == entity_of(mutation).properties)
 
 
 def _version_if_same(result: Any, mutation: Any) -> int:
     """Return the version of a stored entity, 0 if it has changed since this put."""
-    return int(result.version) if _is_same(result.entity, entity_of(mutation)) else 0
-
-
-def put_together(answers: Sequence[Any], results: Mapping[int, Any], count: int) -> Any:
-    """Return one answer for so many mutations; blank for those without a result."""
-    response = _messages.CommitResponse.pb(_messages.CommitResponse())
-    for answer in answers:
-        response.index_updates += answer.index_updates
-        if answer.HasField("commit_time"):
-            response.commit_time.CopyFrom(answer.commit_time)
-    for index in range(count):
-        response.mutation_results.add()
-        if index in results:
-            response.mutation_results[index].CopyFrom(results[index])
-    return response
+    return int(result.version) if _is_same(result.entity, mutation) else 0
 
 
 # --- transactions ---------------------------------------------------------------------------
@@ -321,9 +283,9 @@ class TransactionCommit:
     """The commit of a transaction: all or nothing, and at most once.
 
     Entities that were read before the transaction are looked up in it, so that a change is
-    reported as a stale write and not as contention. So are the claims that it changes (`Further`),
-    whose rows it writes as well. After a lost reply the same commit is sent again. If Datastore
-    does not know the transaction any longer, the stored entities tell whether it was applied:
+    reported as a stale write and not as contention. So are the claims that it changes, whose rows
+    it writes as well. After a lost reply the same commit is sent again. If Datastore does not know
+    the transaction any longer, the stored entities tell whether it was applied:
 
         commit ──▶ applied          the reply is lost
         commit again, the same transaction: Datastore commits it at most once
@@ -339,21 +301,15 @@ class TransactionCommit:
             the first look-up begins one, and each mutation may be refused by itself.
         writes: the watched write of each mutation; None for a mutation of another kind.
         skipped: the mutations that are not sent.
-        nonce: that of an earlier attempt, if any, by which the rows of claims recognise it.
     """
 
     def __init__(
-        self,
-        request: Any,
-        writes: Sequence[Write | None],
-        skipped: Collection[int] = (),
-        nonce: int = 0,
+        self, request: Any, writes: Sequence[Write | None], skipped: Collection[int] = ()
     ) -> None:
-        self._request, self._writes, self._nonce = request, writes, nonce
+        self._request, self._writes = request, writes
         self._separately = not request.transaction
         self._outcomes: dict[int, Outcome] = {}
         self._sent = list(range(len(writes)))
-        self._found_out = False  # whether look-ups, not an answer, have told that it was applied
         self._arrange(skipped)
 
     def _arrange(self, skipped: Collection[int]) -> None:
@@ -377,46 +333,48 @@ class TransactionCommit:
                 self._lasts[pair.name] = pair
         #: The last mutations that change claims. Those before them count for nothing.
         self._claiming = [each for each in self._lasts.values() if each.write.rows is not None]
-        self._further: Further | None = None
-        if self._claiming:
-            self._further = self._claiming[0].write.further
-            self._nonce = self._nonce or self._further.new_nonce()
+        self._further: Any = self._claiming[0].write.further if self._claiming else None
 
     def steps(self) -> Steps:
         """Check the earlier reads, commit, and find out the outcome. Returns a `Result`."""
         del self._request.mutations[len(self._sent) :]  # the rows of an earlier attempt
-        looked: Looked = yield from self._examine()
-        response, error = None, None
+        transaction = self._request.transaction
+        keys = [key_of(each.mutation) for each in self._watched if each.write.base_version]
+        looked: Looked = yield from self._look_up(keys, transaction, begin=self._separately)
+        self._request.transaction = looked.transaction
+        landed: list[Landed] | None = None
         if self._separately and any(each.write.doubtful for each in self._watched):
-            response = self._applied(looked)
-        while response is None and (refused := self._find_refused(looked)):
+            landed = self._applied(looked)
+        while landed is None and (refused := self._find_refused(looked)):
             self._outcomes |= refused
             if self._separately:
                 self._arrange(refused)
             if not (self._separately and self._watched):
                 return Result(None, self._outcomes, {}, None)
-        if response is None:
+        if landed is None:
             commit = Call("commit", self._commit(looked), self._lands_once())
             ((response, error),) = yield [commit]
-            if error is not None and may_have_landed(error):
-                response, in_doubt = yield from self._resend(commit)
+            if error is None:
+                landed = _landed(response)
+            elif may_have_landed(error):
+                landed, in_doubt = yield from self._resend(commit)
                 if in_doubt and self._watched:
                     self._outcomes[self._watched[0].position] = InDoubt(error)
                     return Result(None, self._outcomes, {}, error)
-        if response is None:
-            existing = None
-            if isinstance(error, errors.AlreadyExists):
-                existing = yield from self._find_existing()
-            if existing is None:
+        if landed is None:
+            new = [each for each in self._firsts.values() if each.write.must_be_new]
+            if not new or not isinstance(error, errors.AlreadyExists):
                 return Result(None, self._outcomes, {}, error)
-            return Result(None, self._outcomes | {existing: Refused(0)}, {}, None)
-        results = dict(zip(self._sent, response.mutation_results, strict=False))
-        for each in self._watched:
-            if each.position in results:
-                version = int(results[each.position].version)
-                self._outcomes[each.position] = Landed(version, self._found_out and not version)
-        response = put_together([response], results, len(self._writes))
-        return Result(response, self._outcomes, {}, None)
+            if len(new) > 1:  # Datastore's error does not tell which of them exists
+                with contextlib.suppress(errors.GoogleAPIError):
+                    looked = yield from look_up(self._request, [key_of(e.mutation) for e in new])
+                    new = [each for each in new if each.name in looked.found] or new
+            return Result(None, self._outcomes | {new[0].position: Refused(0)}, {}, None)
+        whole = _CommitResponse(mutation_results=[_NO_RESULT] * len(self._writes))
+        for position, outcome in zip(self._sent, landed, strict=False):
+            whole.mutation_results[position].version = outcome.version
+            self._outcomes[position] = outcome
+        return Result(whole, self._outcomes, {}, None)
 
     def _commit(self, looked: Looked) -> Any:
         for each in self._watched:
@@ -425,8 +383,7 @@ class TransactionCommit:
             if each.write.must_be_new and self._firsts.get(each.name) is each:
                 _turn_into_insert(each.mutation)
         if self._further is not None:
-            changes = self._further.changes(self._claiming, looked, self._nonce)
-            self._request.mutations.extend(changes)
+            self._request.mutations.extend(self._further.changes(self._claiming, looked))
         return self._request
 
     def _lands_once(self) -> bool:
@@ -439,20 +396,15 @@ class TransactionCommit:
             for each in self._firsts.values()
         )
 
-    def _examine(self) -> Steps:
-        """Look up, in the transaction, what decides about it."""
-        request = self._request
-        keys = [key_of(each.mutation) for each in self._watched if each.write.base_version]
+    def _look_up(self, keys: list[Any], transaction: bytes = b"", *, begin: bool = False) -> Steps:
+        """Look up these entities, and what decides about claims."""
         if self._further is not None:
             keys += self._further.expected_keys(self._claiming)
         elif not keys:
-            return Looked({}, {})
-        looked: Looked = yield from look_up(
-            request, keys, request.transaction, begin=self._separately
-        )
-        request.transaction = looked.transaction
+            return Looked({}, {}, transaction)
+        looked = yield from look_up(self._request, keys, transaction, begin=begin)
         if self._further is not None:
-            yield from self._further.look_further(request, self._claiming, looked)
+            yield from self._further.look_further(self._request, self._claiming, looked)
         return looked
 
     def _find_refused(self, looked: Looked) -> dict[int, Outcome]:
@@ -489,44 +441,31 @@ class TransactionCommit:
         # contention, and the next attempt sees the entity.
         return Refused(version, write.doubtful) if not 0 < version <= write.base_version else None
 
-    def _find_existing(self) -> Steps:
-        """Return the creation of an entity that exists. Datastore's error does not tell which."""
-        new = [each for each in self._firsts.values() if each.write.must_be_new]
-        if len(new) > 1:
-            keys = [key_of(each.mutation) for each in new]
-            with contextlib.suppress(errors.GoogleAPIError):
-                looked: Looked = yield from look_up(self._request, keys)
-                new = [each for each in new if each.name in looked.found] or new
-        return new[0].position if new else None
-
     def _resend(self, commit: Call) -> Steps:
-        """Commit again: Datastore commits a transaction at most once. Returns the response, if it
-        was applied, and whether it is in doubt."""
+        """Commit again: Datastore commits a transaction at most once. Returns what has landed, if
+        it was applied, and whether it is in doubt."""
         for delay in RESEND_DELAYS:
             yield delay * random.uniform(0.5, 1)
             if not all(each.write.guarded for each in self._watched):
                 return None, True
             ((response, error),) = yield [commit]
             if error is None:
-                return response, False
+                return _landed(response), False
             if not may_have_landed(error):
                 break
         else:
             return None, True  # the first request may still be on its way
         keys = [key_of(each.mutation) for each in self._lasts.values()]
-        if self._further is not None:
-            keys += self._further.expected_keys(self._claiming)
         try:
-            looked: Looked = yield from look_up(self._request, keys)
+            looked: Looked = yield from self._look_up(keys)
         except errors.GoogleAPIError:
             return None, True
-        response = self._applied(looked)
+        landed = self._applied(looked)
         unchanged = any(_is_unchanged(each, looked) for each in self._lasts.values())
-        return response, response is None and not unchanged
+        return landed, landed is None and not unchanged
 
-    def _applied(self, looked: Looked) -> Any:
-        """Return the response of a commit that look-ups prove to have been applied, or None. It has
-        the versions of the entities, as far as they are known."""
+    def _applied(self, looked: Looked) -> list[Landed] | None:
+        """Return what has landed by a commit that look-ups prove to have been applied, or None."""
         lasts = self._lasts.values()
         proofs = [self._version_proving(each, looked) for each in lasts]
         versions = [version for version in proofs if version is not None]
@@ -538,16 +477,15 @@ class TransactionCommit:
         )
         if not versions and not (lasts and all_gone):
             return None
-        self._found_out = True
-        response = _messages.CommitResponse.pb(_messages.CommitResponse())
+        landed = []
         for mutation in self._request.mutations:
             # One version for all writes of a commit; but an entity that was put unchanged keeps its
             # version.
             version, found = max(versions, default=0), looked.found.get(name_of(key_of(mutation)))
             if found is not None and not deletes(mutation):
                 version = _version_if_same(found, mutation) or version
-            response.mutation_results.add().version = version
-        return response
+            landed.append(Landed(version, overtaken=not version))
+        return landed
 
     def _version_proving(self, pair: Pair, looked: Looked) -> int | None:
         """Return the version of a write that is found, 0 if its entity has changed since."""
@@ -558,9 +496,13 @@ class TransactionCommit:
         own = (
             write.new_id  # nobody else knows an id that Datastore has allocated for this attempt
             or _has_write_id(write, result.entity)
-            or (write.rows is not None and write.further.has_row_of(looked, pair, self._nonce))
+            or (write.rows is not None and write.further.has_row_of(looked, pair))
         )
         return _version_if_same(result, mutation) if own else None
+
+
+def _landed(response: Any) -> list[Landed]:
+    return [Landed(int(each.version)) for each in response.mutation_results]
 
 
 def _is_unchanged(pair: Pair, looked: Looked) -> bool:
@@ -569,7 +511,7 @@ def _is_unchanged(pair: Pair, looked: Looked) -> bool:
     result = looked.found.get(name)
     if result is None or not write.read_version:
         return False
-    if not deletes(mutation) and _is_same(result.entity, entity_of(mutation)):
+    if not deletes(mutation) and _is_same(result.entity, mutation):
         return False  # an entity that is put unchanged keeps its version
     return int(result.version) == write.read_version
 
@@ -597,9 +539,7 @@ class PlainCommit:
         self._request, self._mutations = request, request.mutations
         self._writes, self._skipped = writes, skipped
         self._outcomes: dict[int, Outcome] = {}
-        self._results: dict[int, Any] = {}
-        self._answers: list[Any] = []
-        self._nonce = 0
+        self._response = _CommitResponse(mutation_results=[_NO_RESULT] * len(writes))
         self._allocated: set[int] = set()  # the mutations whose keys were allocated here
         for mutation, write in zip(self._mutations, writes, strict=True):
             if write is not None and write.write_id is not None:
@@ -611,7 +551,7 @@ class PlainCommit:
         creations: list[int] = []
         claiming: list[int] = []
         for index, write in enumerate(self._writes):
-            if index in self._outcomes or index in self._results or index in self._skipped:
+            if index in self._outcomes or index in self._skipped:
                 continue
             if write is None:
                 changes.append(index)
@@ -619,7 +559,6 @@ class PlainCommit:
                 self._outcomes[index] = Unguarded(write.doubtful)
             elif write.rows is not None:
                 claiming.append(index)
-                self._nonce = self._nonce or write.further.new_nonce()
             else:
                 (creations if write.must_be_new else changes).append(index)
         failed: dict[int, Exception] = {}
@@ -636,16 +575,15 @@ class PlainCommit:
             yield from self._claim(claiming[begin : begin + _MOST_CLAIMING], failed)
         # Preferably one for which ndb sends the request again.
         error = next(filter(is_transient, failed.values()), next(iter(failed.values()), None))
-        response = put_together(self._answers, self._results, len(self._writes))
-        return Result(response, self._outcomes, failed, error)
+        return Result(self._response, self._outcomes, failed, error)
 
     def _left(self, group: list[int]) -> list[int]:
         """Return those of a group that are not settled."""
-        return [each for each in group if each not in self._outcomes and each not in self._results]
+        return [each for each in group if each not in self._outcomes]
 
     def _call_for(self, group: list[int]) -> Call:
         whole = len(group) == len(self._mutations)
-        request = self._request if whole else self._copied(group)
+        request = self._request if whole else self._copied(group, _Mode.NON_TRANSACTIONAL)
         inserts = False
         for index, mutation in zip(group, request.mutations, strict=True):
             write = self._writes[index]
@@ -655,26 +593,25 @@ class PlainCommit:
                     inserts = True
                     _turn_into_insert(mutation)
         if inserts:
-            request.mode = _messages.CommitRequest.Mode.TRANSACTIONAL
+            request.mode = _Mode.TRANSACTIONAL
             request.single_use_transaction.read_write.SetInParent()
         return Call("commit", request)
 
-    def _copied(self, group: list[int]) -> Any:
-        request = _request_like(self._request, _messages.CommitRequest)
-        request.mode = _messages.CommitRequest.Mode.NON_TRANSACTIONAL
-        request.mutations.extend([self._mutations[index] for index in group])
-        return request
+    def _copied(self, group: list[int], mode: Any) -> Any:
+        mutations = [self._mutations[index] for index in group]
+        return _request_like(self._request, _messages.CommitRequest, mode=mode, mutations=mutations)
 
     def _take_answer(self, group: list[int], response: Any) -> Steps:
-        self._answers.append(response)
+        self._response.index_updates += response.index_updates
+        if response.HasField("commit_time"):
+            self._response.commit_time.CopyFrom(response.commit_time)
         conflicts: dict[int, int] = {}
         for index, result in zip(group, response.mutation_results, strict=False):
             if result.conflict_detected:
                 conflicts[index] = result.version
             else:
-                self._results[index] = result
-                if self._writes[index] is not None:
-                    self._outcomes[index] = Landed(result.version)
+                self._response.mutation_results[index].CopyFrom(result)
+                self._outcomes[index] = Landed(result.version)
         if conflicts:
             yield from self._refuse(conflicts)
 
@@ -684,11 +621,10 @@ class PlainCommit:
         creates = first is not None and first.must_be_new
         if creates and isinstance(error, errors.AlreadyExists):
             if len(group) > 1:
-                return [[index] for index in group]
+                return _halves(group)
             yield from self._refuse({group[0]: 0})
         elif creates and isinstance(error, errors.InvalidArgument) and len(group) > MAX_GROUPS:
-            starts = range(0, len(group), MAX_GROUPS)
-            return [group[start : start + MAX_GROUPS] for start in starts]
+            return _halves(group)
         elif may_have_landed(error):
             for index in group:
                 write = self._writes[index]
@@ -734,8 +670,7 @@ class PlainCommit:
                 return
             if isinstance(error, errors.InvalidArgument) and len(group) > 1:
                 # There may be too many for one transaction.
-                middle = len(group) // 2
-                for half in (group[:middle], group[middle:]):
+                for half in _halves(group):
                     yield from self._claim(half, failed)
                 return
             if pause is None or not is_transient(error):
@@ -750,8 +685,8 @@ class PlainCommit:
         new = [index for index, key in keys.items() if not is_complete(key)]
         if not new:
             return None
-        request = _request_like(self._request, _messages.AllocateIdsRequest)
-        request.keys.extend([keys[index] for index in new])
+        incomplete = [keys[index] for index in new]
+        request = _request_like(self._request, _messages.AllocateIdsRequest, keys=incomplete)
         ((response, error),) = yield [Call("allocate_ids", request)]
         if error is None:
             for index, key in zip(new, response.keys, strict=True):
@@ -761,12 +696,10 @@ class PlainCommit:
 
     def _try_to_claim(self, group: list[int]) -> Steps:
         """Commit a group in a transaction. Returns the error, if there is one."""
-        request = self._copied(group)
-        request.mode = _messages.CommitRequest.Mode.TRANSACTIONAL
+        request = self._copied(group, _Mode.TRANSACTIONAL)
         writes = [self._writes[index] for index in group]
         try:
-            attempt = TransactionCommit(request, writes, nonce=self._nonce)
-            result: Result = yield from attempt.steps()
+            result: Result = yield from TransactionCommit(request, writes).steps()
         except errors.GoogleAPIError as error:
             result = Result(None, {}, {}, error)
         if result.response is None and not isinstance(result.error, errors.Aborted):
@@ -780,7 +713,13 @@ class PlainCommit:
                 continue
             self._outcomes[index] = outcome
             if isinstance(outcome, Landed):
-                self._results[index] = found = result.response.mutation_results[position]
+                landed = self._response.mutation_results[index]
+                landed.version = outcome.version
                 if index in self._allocated:
-                    found.key.CopyFrom(key_of(self._mutations[index]))
+                    landed.key.CopyFrom(key_of(self._mutations[index]))
         return result.error
+
+
+def _halves(group: list[int]) -> list[list[int]]:
+    middle = len(group) // 2
+    return [group[:middle], group[middle:]]

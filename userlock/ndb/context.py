@@ -53,11 +53,9 @@ class Attempt:
     def __init__(self) -> None:
         self.books = Books()
         self.tickets: list[Any] = []  # the puts and deletes that it has begun, `writes.Write`
-        self.puts: dict[Any, Any] = {}  # the latest put of each entity, by key; None after a delete
-        self.deleted: set[Any] = set()  # the keys that it has deleted
-        #: Whether its commit has been sent: from then on, its errors are the transaction's.
-        self.sent = False
-        #: Whether it was committed or rolled back. A put after that would be lost.
+        self.latest: dict[Any, Any] = {}  # the latest of them for each entity, by key
+        #: Whether its commit has begun, or it was rolled back. From then on a put would be lost,
+        #: and an error is the transaction's.
         self.over = False
         self.earlier: list[Any] = []  # the puts of the attempt before it
         #: Functions to call after its commit, each with the scope that it belongs to.
@@ -66,11 +64,10 @@ class Attempt:
         self.releases: list[Callable[[], object]] = []
         self.numbers = itertools.count()  # for entities whose order in the commit counts
 
-    def end(self, answer: Any = None) -> Any:
-        """Note that it has been committed or rolled back; release its locks."""
+    def end(self) -> None:
+        """Note that it is over; release its locks."""
         self.over = True
         self.release()
-        return answer
 
     def release(self) -> None:
         while self.releases:

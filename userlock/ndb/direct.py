@@ -90,31 +90,25 @@ def swap(rows: Sequence[Any], *, delete: bool = False) -> list[bool]:
     for row in rows:
         changed = {"delete": raw_key_of(row.key)} if delete else {"upsert": _message_of(row)}
         request.mutations.append(Mutation(base_version=version_of(row), **changed))
-    pairs = list(zip(request.mutations, ask("send_commit", request), strict=True))
-    refused = [mutation for mutation, result in pairs if result.conflict_detected]
-    before = _landed_before(refused) if refused else {}
-    landed = (
-        before.get(name_in(key_of(mutation))) if result.conflict_detected else result
-        for mutation, result in pairs
-    )
-    return list(map(_settled, rows, request.mutations, landed))
+    results = list(ask("send_commit", request))
+    refused = [n for n, result in enumerate(results) if result.conflict_detected]
+    if refused:
+        answer = ask("lookup", [key_of(request.mutations[n]) for n in refused])
+        found = {name_in(each.entity.key): each for each in answer.found}
+        missing = {name_in(each.entity.key): each for each in answer.missing}
+        for n in refused:
+            results[n] = _landed_before(request.mutations[n], found, missing)
+    pairs = zip(rows, request.mutations, results, strict=True)
+    return [_settled(row, mutation, landed) for row, mutation, landed in pairs]
 
 
-def _landed_before(refused: Sequence[Any]) -> dict[Any, Any]:
-    """Return what those of the refused mutations that had landed have left, by name of the key."""
-    answer = ask("lookup", [key_of(each) for each in refused])
-    found = {name_in(each.entity.key): each for each in answer.found}
-    missing = {name_in(each.entity.key): each for each in answer.missing}
-    landed = {}
-    for each in refused:
-        name = name_in(key_of(each))
-        if deletes(each):
-            landed[name] = missing.get(name)
-        elif name in found:
-            own, stored = each.upsert, found[name]
-            if stored.entity.properties["write_id"] == own.properties["write_id"]:
-                landed[name] = stored
-    return landed
+def _landed_before(mutation: Any, found: Any, missing: Any) -> Any:
+    """Return what a refused mutation has left, if it is itself that it has met; else None."""
+    name = name_in(key_of(mutation))
+    if deletes(mutation):
+        return missing.get(name)
+    stored, own = found.get(name), mutation.upsert.properties["write_id"]
+    return stored if stored and stored.entity.properties["write_id"] == own else None
 
 
 def _settled(row: Any, mutation: Any, landed: Any) -> bool:

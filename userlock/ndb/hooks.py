@@ -17,7 +17,7 @@ from userlock.ndb.calls import begin_late
 from userlock.ndb.checks import cached_is_good, cached_miss_is_good
 from userlock.ndb.context import current_context, request_notes, uses_datastore
 from userlock.ndb.patches import around, instead, key_of, kind_of
-from userlock.ndb.pending import raise_unseen, setting
+from userlock.ndb.pending import raise_unseen, set_exception
 from userlock.ndb.policies import is_watched, watched_class
 from userlock.ndb.provenance import NO_LOCKS, NOTHING_HELD, Origin, Stamped, orders, stamp_read
 from userlock.ndb.stub import Gate, client_stub, settle, stamped_message
@@ -39,7 +39,7 @@ def _gated_stub(stub: Any) -> Any:
     return found if type(found := stub()) is Gate else Gate(found)
 
 
-around("_datastore_api:_process_commit")(lambda _: settle)
+around("_datastore_api:_process_commit")(settle)
 
 # --- reads ----------------------------------------------------------------------------------
 
@@ -123,53 +123,42 @@ def _held_since(asked: Origin, sent: Origin) -> Origin:
 
 
 @around("_cache:ContextCache.get_and_validate")
-def _get_from_context_cache(get: Any) -> Any:
-    def get_if_good(cache: Any, key: Any) -> Any:
-        entity = get(cache, key)
-        if not _is_good(key, entity):
-            del cache[key]
-            raise KeyError(key)
-        return entity
-
-    return get_if_good
-
-
-def _is_good(ndb_key: Any, entity: Any) -> bool:
-    """Return whether the context cache may answer with this. Under a lock it may be outdated."""
+def _get_if_good(cache: Any, key: Any) -> Any:
+    """Get an entity, or None, from the context cache. Under a lock it may be outdated."""
+    entity = _get_if_good.__wrapped__(cache, key)
     if entity is None:
-        cls = watched_class(kind_of(ndb_key))
-        return cls is None or cached_miss_is_good(cls, ndb_key)
-    return not isinstance(entity, Stamped) or cached_is_good(entity)
+        cls = watched_class(kind_of(key))
+        good = cls is None or cached_miss_is_good(cls, key)
+    else:
+        good = not isinstance(entity, Stamped) or cached_is_good(entity)
+    if not good:
+        del cache[key]
+        raise KeyError(key)
+    return entity
 
 
 # --- writes ---------------------------------------------------------------------------------
 
 
 @around("model:Model.put_async")
-def _put_of_its_class(put_async: Any) -> Any:
-    def put_of_its_class(entity: Any, **kwargs: Any) -> Any:
-        """Turn `ndb.Model.put_async(entity)`, past its own class, into a put of that class."""
-        if isinstance(entity, Stamped):
-            current = writing()
-            if current is None or current.entity is not entity:
-                checked: Any = entity
-                return checked._userlock_put_async(**kwargs)
-        return put_async(entity, **kwargs)
-
-    return put_of_its_class
+def _put_of_its_class(entity: Any, **kwargs: Any) -> Any:
+    """Turn `ndb.Model.put_async(entity)`, past its own class, into a put of that class."""
+    if isinstance(entity, Stamped):
+        current = writing()
+        if current is None or current.entity is not entity:
+            checked: Any = entity
+            return checked._userlock_put_async(**kwargs)
+    return _put_of_its_class.__wrapped__(entity, **kwargs)
 
 
 @around("key:Key.delete_async")
-def _delete_if_allowed(delete_async: Any) -> Any:
-    def delete_if_allowed(ndb_key: Any, *args: Any, **kwargs: Any) -> Any:
-        """Delete as the model's policy says, and build on what was read."""
-        cls = watched_class(kind_of(ndb_key))
-        context = current_context()
-        if cls is None or context is None:
-            return delete_async(ndb_key, *args, **kwargs)
-        return Delete(cls, ndb_key, here(), context).begin(delete_async, ndb_key, *args, **kwargs)
-
-    return delete_if_allowed
+def _delete_if_allowed(ndb_key: Any, *args: Any, **kwargs: Any) -> Any:
+    """Delete as the model's policy says, and build on what was read."""
+    cls, context = watched_class(kind_of(ndb_key)), current_context()
+    begin = _delete_if_allowed.__wrapped__
+    if cls is None or context is None:
+        return begin(ndb_key, *args, **kwargs)
+    return Delete(cls, ndb_key, here(), context).begin(begin, ndb_key, *args, **kwargs)
 
 
 @instead("_datastore_api:put")
@@ -207,8 +196,8 @@ def delete(ndb_key: Any, *, unguarded: str, **options: Any) -> None:
     if cls is None or context is None:
         ndb_key.delete(**options)
         return
-    begin: Any = ndb.Key.delete_async.__wrapped__
-    future = Delete(cls, ndb_key, here(), context, unguarded).begin(begin, ndb_key, **options)
+    write = Delete(cls, ndb_key, here(), context, unguarded)
+    future = write.begin(_delete_if_allowed.__wrapped__, ndb_key, **options)
     if context.transaction is None:
         future.result()
 
@@ -227,7 +216,7 @@ def _delete_multi(_: Any, *args: Any, **kwargs: Any) -> Any:
     return results_of(ndb_model.delete_multi_async(*args, **kwargs))
 
 
-around("tasklets:Future.set_exception")(setting)
+around("tasklets:Future.set_exception")(set_exception)
 instead("_transaction:transaction_async_")(run_transaction)
 
 
@@ -239,13 +228,10 @@ def _begin_with_first_rpc(_: Any, read_only: bool, **__: Any) -> Any:
 
 
 @around("client:Client.context")
-def _context_with_errors(context: Any) -> Any:
-    @contextlib.contextmanager
-    def context_with_errors(*args: Any, **kwargs: Any) -> Iterator[Any]:
-        with context(*args, **kwargs) as outermost:
-            yield outermost
-        notes = getattr(outermost, "_userlock_notes", None)
-        if notes is not None:
-            raise_unseen(notes.books, "this context", under_locks=False)
-
-    return context_with_errors
+@contextlib.contextmanager
+def _context_with_errors(*args: Any, **kwargs: Any) -> Iterator[Any]:
+    with _context_with_errors.__wrapped__(*args, **kwargs) as outermost:
+        yield outermost
+    notes = getattr(outermost, "_userlock_notes", None)
+    if notes is not None:
+        raise_unseen(notes.books, "this context", under_locks=False)

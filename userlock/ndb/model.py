@@ -266,16 +266,14 @@ def _prepare_rows(cls: Any, root: Any) -> None:
     declared = cls._unique
     cls._userlock_rows, cls._userlock_constraints = None, ()
     is_list = isinstance(declared, list | tuple)
-    if is_list and not declared:
-        return
-    rows = getattr(declared[0], "rows_of_model", None) if is_list else None
-    if rows is None:
+    if not (is_list and all(hasattr(each, "rows_of_model") for each in declared)):
         raise ConfigurationError(
             f"{cls.__name__}._unique must be a list of userlock.constraints.Unique, not "
             f"{declared!r:.200}"
         )
-    cls._userlock_constraints = rows.prepare(cls, declared, root, root._unique)
-    cls._userlock_rows = rows
+    if declared:
+        cls._userlock_rows = declared[0].rows_of_model
+        cls._userlock_constraints = cls._userlock_rows.prepare(cls, declared, root, root._unique)
 
 
 def _root_of(cls: Any) -> Any:

@@ -133,22 +133,21 @@ def classes_of(kind: str) -> Iterator[Any]:
 
 def instead(*names: str) -> Callable[[Callable[..., Any]], Any]:
     """As `around`, of a function (no method), by one that gets the original first."""
-    return lambda function: around(*names)(lambda former: functools.partial(function, former))
+    original = pkgutil.resolve_name(f"google.cloud.ndb.{names[0]}")
+    return lambda function: around(*names)(functools.partial(function, original))
 
 
-def around(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Replace a function of ndb, under each of its names, by what is made of the original."""
+def around(*names: str) -> Callable[[Any], Any]:
+    """Replace a function of ndb, under each of its names, by one that calls the original as its
+    own `__wrapped__`."""
 
-    def replace(make: Callable[..., Any]) -> Callable[..., Any]:
-        places = []
+    def replace(function: Any) -> Any:
         for name in names:
             owner, _, attribute = f"google.cloud.ndb.{name}".replace(":", ".").rpartition(".")
-            places.append((pkgutil.resolve_name(owner.rstrip(".")), attribute))
-        owner, attribute = places[0]
-        original = getattr(owner, attribute)
-        replacement = functools.update_wrapper(make(original), original)
-        for owner, attribute in places:
-            setattr(owner, attribute, replacement)
-        return make
+            place = pkgutil.resolve_name(owner.rstrip("."))
+            if name == names[0]:
+                functools.update_wrapper(function, getattr(place, attribute))
+            setattr(place, attribute, function)
+        return function
 
     return replace

@@ -61,18 +61,13 @@ def finish(books: Books, where: str, *, wait: bool = True, under_locks: bool = T
                     where,
                 )
     if books.failures:
-        _let_errors_arrive()
+        moves = None
+        for _ in range(_MOST_TURNS if current_context() else 0):
+            if Failure.moves == moves:
+                break
+            moves = Failure.moves
+            tasklets.sleep(0).wait()
         raise_unseen(books, where, under_locks=under_locks)
-
-
-def _let_errors_arrive() -> None:
-    """Run the turns in which ndb hands errors on to tasklets."""
-    moves = None
-    for _ in range(_MOST_TURNS):
-        if current_context() is None or Failure.moves == moves:
-            return
-        moves = Failure.moves
-        tasklets.sleep(0).wait()
 
 
 def raise_unseen(books: Books, where: str, *, under_locks: bool = True) -> None:
@@ -178,16 +173,12 @@ def note_failure(
     return failure
 
 
-def setting(set_exception: Any) -> Any:
-    """Return ndb's `Future.set_exception`, which makes the error of a write unseen (again)."""
-
-    def set_exception_unseen(future: Any, exception: Any) -> None:
-        failure = failure_of(exception)
-        if failure is not None and not future.done():
-            failure.lies_in(future, exception)
-        set_exception(future, exception)
-
-    return set_exception_unseen
+def set_exception(future: Any, exception: Any) -> None:
+    """Replace ndb's `Future.set_exception`: the error of a write is unseen (again)."""
+    failure = failure_of(exception)
+    if failure is not None and not future.done():
+        failure.lies_in(future, exception)
+    set_exception.__wrapped__(future, exception)  # type: ignore[attr-defined]
 
 
 _numbers = itertools.count(1)  # of the writes of this process
@@ -262,8 +253,7 @@ def wait_for(write: PendingWrite) -> bool:
         elif current is None or current.transaction is None:
             # An exception has left its context, so ndb has not waited. Or this code is in another
             # context, whose cache must not get its entities.
-            elsewhere = contextvars.Context()
-            exhausted = elsewhere.run(_run_in_its_context, write, current_scope())
+            exhausted = contextvars.Context().run(_run_in_its_context, write, current_scope())
         else:
             return False
         if not future.done() and not exhausted:

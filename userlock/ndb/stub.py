@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import grpc
@@ -24,17 +25,8 @@ from google.cloud.ndb import tasklets
 
 from userlock.callsite import CallSite, here
 from userlock.errors import UserLockError, WriteNotFenced, WriteViolation
-from userlock.ndb.calls import Running, WrappedCall, begin_call
-from userlock.ndb.commits import (
-    Call,
-    Landed,
-    PlainCommit,
-    Result,
-    TransactionCommit,
-    deletes,
-    is_transient,
-    key_of,
-)
+from userlock.ndb import commits
+from userlock.ndb.calls import Running, begin_call
 from userlock.ndb.context import current_attempt, current_context, in_transaction, request_notes
 from userlock.ndb.patches import classes_of, name_in, ndb_key_of
 from userlock.ndb.pending import raise_unseen, watch_commit
@@ -59,8 +51,8 @@ class Gate:
     def __init__(self, stub: Any) -> None:
         attributes = vars(self)
         attributes["_userlock_stub"] = stub
-        for name, kind in _GATED.items():
-            attributes[name] = kind(name, stub)
+        for name, method in _METHODS.items():
+            attributes[name] = method(name, stub)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith(("__", "_userlock")):
@@ -91,42 +83,62 @@ client_stub = property(
 )
 
 
-class _Method:
-    def __init__(self, name: str, stub: Any) -> None:
-        self._name = name
-        self._stub = stub
-        #: Whether Google's transport is behind the gate, not an application's stub.
-        self._is_last = type(stub).__module__.startswith("google.")
-
-    def __call__(self, request: Any, *args: Any, **options: Any) -> Any:
-        request, take = self.prepare(request)
-        return take(begin_call(self._stub, self._name, request, args, options, waits=True))
-
-    def future(self, request: Any, *args: Any, **options: Any) -> Any:
-        request, take = self.prepare(request)
-        call = begin_call(self._stub, self._name, request, args, options)
-        return call if take is _unchanged else WrappedCall(call, take)
-
-    def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
-        """Return the request that is to be sent, and a function that changes its answer."""
-        return request, _unchanged
+#: The request that is to be sent, and a function that changes its answer.
+_Prepared = tuple[Any, Callable[[Any], Any]]
 
 
 def _unchanged(response: Any) -> Any:
     return response
 
 
+def _as_it_is(request: Any) -> _Prepared:
+    return request, _unchanged
+
+
+class _Method:
+    def __init__(
+        self, name: str, stub: Any, prepare: Callable[[Any], _Prepared] = _as_it_is
+    ) -> None:
+        self._name, self._stub, self._prepare = name, stub, prepare
+        #: Whether Google's transport is behind the gate, not an application's stub.
+        self._is_last = type(stub).__module__.startswith("google.")
+
+    def __call__(self, request: Any, *args: Any, **options: Any) -> Any:
+        request, take = self._prepare(request)
+        return take(begin_call(self._stub, self._name, request, args, options, waits=True))
+
+    def future(self, request: Any, *args: Any, **options: Any) -> Any:
+        request, take = self._prepare(request)
+        call = begin_call(self._stub, self._name, request, args, options)
+        return call if take is _unchanged else _ChangedCall(call, take)
+
+
+class _ChangedCall:
+    """A gRPC future in front of another one, whose answer it changes."""
+
+    def __init__(self, call: Any, take: Callable[[Any], Any]) -> None:
+        self._call, self._take = call, take
+
+    def result(self, *args: Any, **kwargs: Any) -> Any:
+        return self._take(self._call.result(*args, **kwargs))
+
+    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
+        self._call.add_done_callback(lambda _: callback(self))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._call, name)
+
+
 # --- reads ----------------------------------------------------------------------------------
 
 
-class _Lookup(_Method):
-    def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
-        sent = raw(request)
-        for key in sent.keys:
-            if is_watched(key.path[-1].kind):
-                asked = origin(sent.read_options.transaction)
-                return request, functools.partial(_stamp_found, asked)
-        return request, _unchanged
+def _lookup(request: Any) -> _Prepared:
+    sent = raw(request)
+    for key in sent.keys:
+        if is_watched(key.path[-1].kind):
+            asked = origin(sent.read_options.transaction)
+            return request, functools.partial(_stamp_found, asked)
+    return request, _unchanged
 
 
 def _stamp_found(asked: Origin, response: Any) -> Any:
@@ -147,14 +159,13 @@ def _stamp_found(asked: Origin, response: Any) -> Any:
     return response
 
 
-class _RunQuery(_Method):
-    def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
-        kinds = raw(request).query.kind  # empty for a query of all kinds, and for GQL
-        if kinds and not any(is_watched(each.name) for each in kinds):
-            return request, _unchanged
-        return request, functools.partial(
-            _stamp_batch, origin(raw(request).read_options.transaction), place_of_read()
-        )
+def _run_query(request: Any) -> _Prepared:
+    sent = raw(request)
+    kinds = sent.query.kind  # empty for a query of all kinds, and for GQL
+    if kinds and not any(is_watched(each.name) for each in kinds):
+        return request, _unchanged
+    asked = origin(sent.read_options.transaction)
+    return request, functools.partial(_stamp_batch, asked, place_of_read())
 
 
 def _stamp_batch(asked: Origin, place: CallSite | None, response: Any) -> Any:
@@ -181,8 +192,8 @@ class _Result:
 
     __slots__ = ("_raw", "_stamp")
 
-    def __init__(self, result: Any, version: int, asked: Origin, place: CallSite | None) -> None:
-        self._raw, self._stamp = result, (version, asked, place)
+    def __init__(self, result: Any, *stamp: Any) -> None:
+        self._raw, self._stamp = result, stamp
 
     @property
     def entity(self) -> Any:
@@ -192,23 +203,22 @@ class _Result:
         return getattr(query_types.EntityResult.wrap(self._raw), name)
 
 
-# --- ids and rollbacks ----------------------------------------------------------------------
+# --- ids ------------------------------------------------------------------------------------
 
 
-class _AllocateIds(_Method):
-    """AllocateIds. In a transaction ndb replaces the key that it has sent by the allocated one."""
-
-    def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
-        sent = raw(request)
-        numbers = [number_in(key) for key in sent.keys]
-        if not any(numbers):
-            return request, _unchanged
-        plain = type(sent)()
-        plain.CopyFrom(sent)
-        for key in plain.keys:
-            key.DiscardUnknownFields()
-        wrapped = plain if request is sent else type(request).wrap(plain)
-        return wrapped, functools.partial(_put_numbers, numbers)
+def _allocate_ids(request: Any) -> _Prepared:
+    """Take the numbers out. In a transaction ndb replaces the key that it has sent by the allocated
+    one, which gets the number then."""
+    sent = raw(request)
+    numbers = [number_in(key) for key in sent.keys]
+    if not any(numbers):
+        return request, _unchanged
+    plain = type(sent)()
+    plain.CopyFrom(sent)
+    for key in plain.keys:
+        key.DiscardUnknownFields()
+    wrapped = plain if request is sent else type(request).wrap(plain)
+    return wrapped, functools.partial(_put_numbers, numbers)
 
 
 def _put_numbers(numbers: list[int], response: Any) -> Any:
@@ -216,25 +226,6 @@ def _put_numbers(numbers: list[int], response: Any) -> Any:
         if number and not number_in(key):
             put_number(key, number)
     return response
-
-
-class _Rollback(_Method):
-    """Rollback. Its error is logged: ndb would raise it instead of the reason for the rollback."""
-
-    def future(self, request: Any, *args: Any, **options: Any) -> Any:
-        return _QuietCall(begin_call(self._stub, self._name, request, args, options))
-
-
-class _QuietCall(WrappedCall):
-    def exception(self, *args: Any, **kwargs: Any) -> None:
-        error = self._call.exception(*args, **kwargs)
-        if error is not None:
-            log.debug("a rollback failed", exc_info=error)
-
-    def result(self, *args: Any, **kwargs: Any) -> Any:
-        if self._call.exception() is None:
-            return self._call.result(*args, **kwargs)
-        return datastore_types.RollbackResponse()
 
 
 # --- commits --------------------------------------------------------------------------------
@@ -261,11 +252,6 @@ class _Commit(_Method):
             return super().future(request, *args, **options)
         return plan.run(functools.partial(self._send, type(request), args, options))
 
-    def prepare(self, request: Any) -> tuple[Any, Callable[[Any], Any]]:
-        if raw(request).transaction and in_transaction():
-            return request, current_attempt().end
-        return request, _unchanged
-
     def _plan_of(self, request: Any) -> _Plan | None:
         sent = raw(request)
         if number_in(sent) == PASSED:
@@ -279,7 +265,7 @@ class _Commit(_Method):
                 object.__setattr__(request, "_userlock_plan", plan)
         return plan
 
-    def _send(self, kind: Any, args: Any, options: Any, call: Call) -> Any:
+    def _send(self, kind: Any, args: Any, options: Any, call: commits.Call) -> Any:
         request = call.request
         if call.rpc != "commit":
             wrapped = _REQUESTS[call.rpc].wrap(request)
@@ -297,30 +283,23 @@ class _Commit(_Method):
         except BaseException as error:
             if current_context() is None:  # in gRPC's threads, which no signal interrupts
                 raise
-            return _InterruptedCall(error)
+            return _interrupted(error)
 
 
-class _InterruptedCall:
-    """A commit that another exception, as of a signal, has interrupted while it was begun.
+def _interrupted(error: BaseException) -> Any:
+    """Return the call of a commit that an exception, as of a signal, has interrupted when it began.
 
     It may have been sent, so its reply counts as lost. The exception is raised on the next turn of
     the event loop, out of the wait for the write.
     """
 
-    def __init__(self, error: BaseException) -> None:
-        def interrupt(_: object) -> None:
-            raise error
+    def interrupt(_: object) -> None:
+        raise error
 
-        tasklets.sleep(0).add_done_callback(interrupt)
-
-    def exception(self) -> Exception:
-        return core_exceptions.ServiceUnavailable("the call was interrupted while it was begun")
-
-    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
-        callback(self)
-
-    def cancel(self) -> bool:
-        return False
+    tasklets.sleep(0).add_done_callback(interrupt)
+    lost: Future[None] = Future()
+    lost.set_exception(core_exceptions.ServiceUnavailable("the call was interrupted"))
+    return lost
 
 
 class _Plan:
@@ -333,18 +312,14 @@ class _Plan:
         self.asked = asked
         self._in_transaction = bool(request.transaction)
         self._tickets = tickets  # of each mutation; None for one of another kind
-        self._refused = refused  # the errors of the mutations that are not sent, by index
-        #: The error of each settled mutation; None if it has landed.
-        self._settled: dict[int, Exception | None] = {}
-        kind = TransactionCommit if self._in_transaction else PlainCommit
+        #: The error of each settled mutation; None if it has landed. In a transaction, one that is
+        #: not sent has none.
+        self._settled: dict[int, Exception | None] = {} if self._in_transaction else dict(refused)
+        kind = commits.TransactionCommit if self._in_transaction else commits.PlainCommit
         self._commit = kind(request, tickets, refused)
 
-    def run(self, send: Callable[[Call], Any]) -> Running:
-        """Send it, once, if the locks of a transaction have been held until here."""
-        if self._in_transaction:
-            for index, ticket in enumerate(self._tickets):
-                if ticket is not None and index not in self._refused:
-                    ticket.check_commit()
+    def run(self, send: Callable[[commits.Call], Any]) -> Running:
+        """Send it once."""
         running = Running(self._commit.steps(), self._take, send)
         books: dict[Any, None] = {}
         for ticket in self._tickets:
@@ -356,27 +331,22 @@ class _Plan:
         running.advance()
         return running
 
-    def _take(self, result: Result) -> tuple[Any, Exception | None]:
+    def _take(self, result: commits.Result) -> tuple[Any, Exception | None]:
         """Settle the tickets, in the thread that asks. Returns the answer or the error."""
-        landed = len(self._tickets) - len(self._refused) - len(result.errors)
-        outcomes = sorted(result.outcomes.items())
-        for _, outcome in outcomes:
-            landed -= type(outcome) is not Landed
-        for index, outcome in outcomes:
+        landed = list(map(type, result.outcomes.values())).count(commits.Landed)
+        errors: dict[int, Exception] = {}
+        for index, outcome in sorted(result.outcomes.items()):
             ticket = self._tickets[index]
             if ticket is not None and index not in self._settled:
                 self._settled[index] = ticket.settle(outcome, landed)
-        errors = {} if self._in_transaction else dict(self._refused)
         for index, failed in self._settled.items():
             if failed is not None:
                 errors[index] = failed
         first = next(iter(errors.values()), None)
         if self._in_transaction:
-            if first is not None or result.error is not None:
-                return None, first or result.error
-            for ticket in self._tickets:
-                if ticket is not None and ticket.attempt is not None:
-                    ticket.attempt.over = True
+            error = first or result.error
+            if error is not None:
+                return None, error
         response = datastore_types.CommitResponse.wrap(result.response)
         error = result.error or first
         if error is not None:
@@ -393,11 +363,11 @@ def _plan(request: Any) -> _Plan | None:
         if attempt.books.failures:
             # The write would be missing: ndb's `Key.delete` drops its future in a transaction.
             raise_unseen(attempt.books, "this transaction")
-        attempt.sent = True
+        attempt.end()
     tickets: list[Write | None] = [None] * len(request.mutations)
     refused: dict[int, Exception] = {}
     for index, mutation in enumerate(request.mutations):
-        key = key_of(mutation)
+        key = commits.key_of(mutation)
         if not key.path or not is_watched(key.path[-1].kind):
             continue
         ticket = tickets[index] = redeem(key)
@@ -410,15 +380,15 @@ def _plan(request: Any) -> _Plan | None:
             refused[index] = WriteNotFenced.without_ticket(
                 key=ndb_key_of(key),
                 put_at=here(),
-                deleting=deletes(mutation),
+                deleting=commits.deletes(mutation),
                 rival=next((each for each in kinds if not issubclass(each, Stamped)), None),
             )
-        elif ticket.relies_on_its_locks and not request.transaction:
+        elif request.transaction or ticket.relies_on_its_locks:
             try:
                 ticket.check_commit()
             except WriteViolation as error:
                 refused[index] = error
-        if index in refused and request.mode == _TRANSACTIONAL:
+        if index in refused and (request.transaction or request.mode == _TRANSACTIONAL):
             raise refused[index]
     if not any(tickets) and not refused:
         return None
@@ -428,11 +398,11 @@ def _plan(request: Any) -> _Plan | None:
     return _Plan(own, tickets, refused, asked)
 
 
-_GATED: dict[str, type[_Method]] = {
-    "lookup": _Lookup,
-    "run_query": _RunQuery,
-    "allocate_ids": _AllocateIds,
-    "rollback": _Rollback,
+_METHODS: dict[str, Callable[[str, Any], _Method]] = {
+    "lookup": functools.partial(_Method, prepare=_lookup),
+    "run_query": functools.partial(_Method, prepare=_run_query),
+    "allocate_ids": functools.partial(_Method, prepare=_allocate_ids),
+    "rollback": _Method,
     "commit": _Commit,
     "run_aggregation_query": _Method,
     "runAggregationQuery": _Method,
@@ -459,7 +429,7 @@ def settle(rpc: Any, futures: list[Any]) -> None:
             return
         response, settled, unsettled = answer
         if given_up:  # which of them ndb has sent again
-            unsettled = {n: last if is_transient(e) else e for n, e in unsettled.items()}
+            unsettled = {n: last if commits.is_transient(e) else e for n, e in unsettled.items()}
         errors = unsettled | settled
     # As ndb does, but without a wrapper around each result, which takes longer than all else.
     for index, result in enumerate(response._pb.mutation_results):

@@ -109,23 +109,23 @@ def run_transaction(begin: Any, callback: Any, *args: Any, **kwargs: Any) -> Any
         return begin(callback, *args, **kwargs)
     # Outside of ndb's retries, which would disguise its errors as those of nested calls.
     wait_for_all(context)
-    latest: list[Attempt] = []
+    attempts: list[Attempt] = []  # at most one, the latest
 
     def run() -> Any:
         """Run the function, which ndb may do again if the locks are still held."""
-        before, attempt = tuple(latest), current_attempt()
-        latest[:] = [attempt]
-        for each in before:
-            for write in each.tickets:
+        attempt = current_attempt()
+        if attempts:
+            before = attempts.pop()
+            for write in before.tickets:
                 write.trying_again()
-            attempt.earlier = [
-                write for write in each.tickets if not write.deleting
-            ] or each.earlier
+            earlier = [write for write in before.tickets if not write.deleting]
+            attempt.earlier = earlier or before.earlier
+        attempts.append(attempt)
         current_context().call_on_transaction_complete(attempt.end)
         return callback()
 
-    transaction = _with_its_error(begin(run, *args, **kwargs), latest)
-    transaction.wait = functools.partial(_wait, transaction, latest)
+    transaction = _with_its_error(begin(run, *args, **kwargs), attempts)
+    transaction.wait = functools.partial(_wait, transaction, attempts)
     return transaction
 
 

@@ -34,6 +34,7 @@ from userlock.events import LISTENERS, StaleWrite
 from userlock.lock.configuration import defaults
 from userlock.lock.held_lock import HeldLock, held_seconds_of
 from userlock.lock.scope import current_scope
+from userlock.ndb import provenance
 from userlock.ndb.capabilities import honours_base_version, why_not_fenced
 from userlock.ndb.checks import check_delete, check_put, check_whole
 from userlock.ndb.commits import InDoubt, Landed, Outcome, Refused, Unguarded
@@ -45,19 +46,10 @@ from userlock.ndb.context import (
     request_notes,
     uses_datastore,
 )
-from userlock.ndb.patches import is_complete, name_of, path_of
+from userlock.ndb.patches import is_complete, path_of
 from userlock.ndb.pending import PendingWrite, books_of, note_failure, wait_for_all, wait_for_key
 from userlock.ndb.policies import WritePolicy
-from userlock.ndb.provenance import (
-    DELETED,
-    NO_LOCKS,
-    OVERTAKEN,
-    PARTIAL,
-    Stamp,
-    current_settings,
-    orders,
-    stamp_of,
-)
+from userlock.ndb.provenance import NO_LOCKS, Stamp, stamp_of
 from userlock.ndb.wire import TicketedKey, number_in
 from userlock.reports import REPORTS, unlocked_blocks
 from userlock.settings import Enforcement, Reaction, Settings
@@ -104,8 +96,7 @@ class Write(PendingWrite):
     _error: Exception | None = None
     _options: dict[str, Any]
     _key_sent = False
-    #: The latest put of the entity before this write of it, in their transaction.
-    _put_before: Any = None
+    _before: Any = None  # the latest write of its entity before it, in their transaction
     attempt: Attempt | None = None
     #: Takes what ndb has made of the entity, and is about to send in a transaction.
     sends: Callable[[Any], None]
@@ -213,9 +204,11 @@ class Write(PendingWrite):
         return False
 
     def _check_without_version(self, stamp: Stamp) -> None:
-        if stamp.version == DELETED or not uses_datastore(self.begun_in, self.key, self._options):
+        if stamp.version == provenance.DELETED or not uses_datastore(
+            self.begun_in, self.key, self._options
+        ):
             return  # it is created again, or lives in the global cache only
-        if stamp.version == OVERTAKEN:
+        if stamp.version == provenance.OVERTAKEN:
             raise self.refused(0)
         raise self.not_fenced(
             "it was read without its version, so nobody could tell whether it has changed since",
@@ -235,8 +228,8 @@ class Write(PendingWrite):
         return TicketedKey.of(ds_key, self.number)
 
     def _begun(self, attempt: Attempt, future: Any) -> None:
-        self._put_before = attempt.puts.get(self.key)
-        attempt.puts[self.key] = None if self.deleting else self
+        self._before = attempt.latest.get(self.key)
+        attempt.latest[self.key] = self
 
     def _over(self, future: Any) -> None:
         """Note that it has landed or failed, or waits for the commit of its transaction."""
@@ -254,11 +247,11 @@ class Write(PendingWrite):
             if stamp is not None:
                 self._ledger.saw(stamp, put=True)
             if self.attempt is not None:
-                self.attempt.puts[self.key] = self
+                self.attempt.latest[self.key] = self
                 self._ledger.allocated(self.key)
         if error is None or self.withdrawn:
             return
-        if self.attempt is not None and self.attempt.sent:
+        if self.attempt is not None and self.attempt.over:
             return  # the transaction has the error
         failure = note_failure(error, self.key, self.tenures, self._notes, *self.books)
         failure.lies_in(future, error)
@@ -270,12 +263,12 @@ class Write(PendingWrite):
             self._undo_note()
 
     def _undo_note(self) -> None:
-        if self.attempt is not None:
-            latest = None if self.deleting else self
-            if self.attempt.puts.get(self.key, ...) is latest:
-                self.attempt.puts[self.key] = self._put_before
-            if self.deleting:
-                self.attempt.deleted.discard(self.key)
+        latest = {} if self.attempt is None else self.attempt.latest
+        if latest.get(self.key) is self:
+            if self._before is None:
+                del latest[self.key]
+            else:
+                latest[self.key] = self._before
 
     def is_for(self, path: tuple[Any, ...], namespace: str | None) -> bool:
         """Return whether it is for the entity with that key, whose id may have been allocated."""
@@ -403,7 +396,9 @@ class Write(PendingWrite):
 
 
 def report(violation: WriteViolation) -> None:
-    if REPORTS.report(violation, enforced=current_settings().enforcement is Enforcement.RAISE):
+    if REPORTS.report(
+        violation, enforced=provenance.current_settings().enforcement is Enforcement.RAISE
+    ):
         raise violation
 
 
@@ -418,17 +413,16 @@ class Put(Write):
         entity, group = self.entity, _group.get()
         self.key = entity._userlock_key
         self.stamp = stamp = entity._userlock_stamp
-        if stamp is not None and stamp.version == PARTIAL:
+        if stamp is not None and stamp.version == provenance.PARTIAL:
             self._look_around()
             check_whole(self)
-        if group is not None and group.puts_another(entity):
-            # Waiting for that would send it. Here it is refused, unless nothing is checked.
-            self._check()
         if isinstance(entity, ndb.Expando):
             _write_through(entity)
         # The wait lets other code change the entity. What is stored is computed after it.
         if self._flying and self.begun_in.transaction is None:
-            wait_for_key(entity._userlock_key, self._flying)
+            if group is not None and self._flying.get(self.key) in group.writes:
+                self._check()  # waiting for that would send it: refuse this before
+            wait_for_key(self.key, self._flying)
         prepare()
         rows = self._model._userlock_rows
         try:
@@ -439,10 +433,10 @@ class Put(Write):
         # From here on, no code of the application runs until the write is checked in.
         stamp = self._check()
         if stamp is not None and self._ledger.deletions and self._ledger.has_deleted(stamp):
-            stamp = self.stamp = stamp._replace(version=DELETED)
+            stamp = self.stamp = stamp._replace(version=provenance.DELETED)
         self._check_in()
         if self.attempt is not None:
-            self._check_other_object(self.attempt.puts)
+            self._check_other_object(self.attempt.latest.get(self.key))
         if rows is not None:
             self.further = rows.further
             self.rows, self.claimed = rows.change(entity, wanted, self._known_rows())
@@ -462,7 +456,7 @@ class Put(Write):
         if self.new_id:
             # Other code may know the id that ndb has allocated for it in a transaction.
             return self.attempt is not None
-        if self.stamp is not None and self.stamp.version != DELETED:
+        if self.stamp is not None and self.stamp.version != provenance.DELETED:
             return False
         if (
             self._inserts
@@ -474,16 +468,20 @@ class Put(Write):
 
     def _known_rows(self) -> tuple[Any, ...] | None:
         """Return the keys of the entity's rows in Datastore; None if they are not known."""
-        if self.attempt is not None and self.key in self.attempt.deleted:
-            return None  # the stored entity may have any
+        before: Any = self.attempt and self.attempt.latest.get(self.key)
+        while before is not None:
+            if before.deleting:
+                return None  # the stored entity may have any
+            before = before._before
         if self.stamp is not None and (self.base_version or self._read_here):
             return self.stamp.claims
         return () if self.new_id or self.must_be_new else None
 
-    def _check_other_object(self, puts: dict[Any, Any]) -> None:
+    def _check_other_object(self, last: Any) -> None:
         """Refuse a second object of an entity in one transaction: it would undo the first put."""
-        last = puts.get(self.key)
-        if not self.fenced or self.new_id or last is None or last.entity is self.entity:
+        if last is None or last.deleting or last.entity is self.entity:
+            return
+        if not self.fenced or self.new_id:
             return
         if self.stamp is None and not self.must_be_new:
             return  # it is meant to overwrite
@@ -530,9 +528,9 @@ class Put(Write):
         """Stamp the object: it stands for the stored version now."""
         entity = self.entity
         key = None if self.new_id and not is_complete(self.key) else self.key
-        version = OVERTAKEN if outcome.overtaken else outcome.version
+        version = provenance.OVERTAKEN if outcome.overtaken else outcome.version
         claims = self.claimed if entity._userlock_rows is not None else None
-        order, held = next(orders), self.held
+        order, held = next(provenance.orders), self.held
         stamp = Stamp(key, version, self.place, self._lock_id, held, None, order, claims)
         # It may have been given another key meanwhile.
         if key is None or key is entity._userlock_key or key == entity._userlock_key:
@@ -579,10 +577,6 @@ class Delete(Write):
         if rows is not None:
             self.rows, self.further = rows.removal(), rows.further
 
-    def _begun(self, attempt: Attempt, future: Any) -> None:
-        super()._begun(attempt, future)
-        attempt.deleted.add(self.key)
-
     def landed(self, outcome: Landed) -> None:
         """Note it: a put of an object of that version creates the entity again."""
         self._ledger.deleted(self.key, self.read_version)
@@ -592,14 +586,7 @@ class _Group(NamedTuple):
     """The writes of one `put_multi` or `delete_multi`, and the write that it begins in."""
 
     writes: list[Any]
-    objects: dict[Any, Any]
     around: Write | None
-
-    def puts_another(self, entity: Any) -> bool:
-        """Return whether another object of that entity is put before it."""
-        if not is_complete(entity._userlock_key):
-            return False
-        return self.objects.setdefault(name_of(entity._userlock_key), entity) is not entity
 
 
 _writing: contextvars.ContextVar[Any] = contextvars.ContextVar("userlock_writing", default=None)
@@ -613,7 +600,7 @@ def begin_together(begin_all: Callable[..., list[Any]], *args: Any, **kwargs: An
     context = current_context()
     if context is not None and context.transaction is None:
         wait_for_all(context)  # a write that has to wait would send those before it
-    group = _Group([], {}, _writing.get())
+    group = _Group([], _writing.get())
     token = _group.set(group)
     try:
         return begin_all(*args, **kwargs)

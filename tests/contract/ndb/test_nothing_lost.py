@@ -161,3 +161,22 @@ def test_a_put_in_a_transaction_that_is_over_is_refused(later: int) -> None:
         learner = Learner.get_by_id("ann")
         with within[0].use(), pytest.raises(userlock.WriteAfterCommit):
             learner.put()
+
+
+class PutsInCommits(Wire):
+    """Runs code of the application, as a tasklet would, while the commit is under way."""
+
+    def sent(self, name: str, request: Any) -> Any:
+        if name == "commit":
+            with pytest.raises(userlock.WriteAfterCommit):
+                Learner(id="late").put_async()
+        return super().sent(name, request)
+
+
+@pytest.mark.usefixtures("key")
+def test_a_put_while_the_commit_is_under_way_is_refused(ndb_client: ndb.Client) -> None:
+    with userlock.global_locks(["ann", "late"]):
+        learner = Learner.get_by_id("ann")
+        PutsInCommits(ndb_client)
+        ndb.transaction(learner.put)
+    assert stored_points("late") is None

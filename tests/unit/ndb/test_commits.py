@@ -344,12 +344,13 @@ def test_it_does_not_import_ndb() -> None:
 
 
 def test_the_answers_of_several_commits_are_put_together() -> None:
-    plain, last = (_messages.CommitResponse.pb(_messages.CommitResponse()) for _ in range(2))
-    plain.index_updates, last.index_updates = 2, 3
-    last.commit_time.seconds = 7
-    result = _messages.MutationResult.pb(_messages.MutationResult(version=5))
-    for answers in ([plain, last], [last, plain]):
-        together = commits.put_together(answers, {1: result}, 2)
-        assert (together.index_updates, together.commit_time.seconds) == (5, 7)
-        assert [each.version for each in together.mutation_results] == [0, 5]
-    assert not commits.put_together([plain], {}, 0).HasField("commit_time")
+    changed, created = committed(8), committed(9)
+    changed.index_updates, created.index_updates = 2, 3
+    created.commit_time.seconds = 7
+    for answers in ([changed, created], [LOST, created]):
+        writes = [Write(base_version=7), Write(must_be_new=True)]
+        result, _ = play(PlainCommit(request(upsert("old"), upsert("new")), writes), *answers)
+        lost = answers[0] is LOST
+        response = result.response
+        assert (response.index_updates, response.commit_time.seconds) == (3 if lost else 5, 7)
+        assert [each.version for each in response.mutation_results] == [0 if lost else 8, 9]

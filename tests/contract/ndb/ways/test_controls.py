@@ -72,12 +72,12 @@ def versions_off(patch: Patch) -> None:
 
 def lookup_stamps_off(patch: Patch) -> None:
     """Do not stamp the results of look-ups."""
-    patch.setattr(stub._Lookup, "prepare", stub._Method.prepare)
+    patch.setattr(stub, "_stamp_found", lambda asked, response: response)
 
 
 def query_stamps_off(patch: Patch) -> None:
     """Do not stamp the results of queries."""
-    patch.setattr(stub._RunQuery, "prepare", stub._Method.prepare)
+    patch.setattr(stub, "_stamp_batch", lambda asked, place, response: response)
 
 
 def stamps_off(patch: Patch) -> None:
@@ -92,7 +92,8 @@ def stamps_of_puts_off(patch: Patch) -> None:
 
 def context_cache_check_off(patch: Patch) -> None:
     """Let the context cache answer with all that it has."""
-    patch.setattr(hooks, "_is_good", lambda key, entity: True)
+    for name in ("cached_is_good", "cached_miss_is_good"):
+        patch.setattr(hooks, name, lambda *_: True)
 
 
 def global_cache_check_off(patch: Patch) -> None:
