@@ -256,14 +256,11 @@ def find_taken(pairs: Sequence[Pair], looked: Looked) -> dict[int, Taken]:
     Of two that want the same one, the first gets it. A value that another mutation gives up may be
     had in the same commit, so that two entities can exchange theirs.
     """
-    left = list(pairs)
     taken: dict[int, Taken] = {}
-    while True:  # a mutation that is refused does not give anything up
-        found = _taken_once(left, looked)
-        if not found:
-            return taken
+    # Again without those that are refused: they do not give anything up.
+    while found := _taken_once([each for each in pairs if each.position not in taken], looked):
         taken |= found
-        left = [pair for pair in left if pair.position not in taken]
+    return taken
 
 
 def _taken_once(pairs: Sequence[Pair], looked: Looked) -> dict[int, Taken]:

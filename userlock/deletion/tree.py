@@ -209,7 +209,6 @@ class Tree:
         self.name = name or kind
         self._model = model
         self._on_delete = on_delete
-        self._clock = clock
 
         def delete(owner: str, deletion: str) -> None:
             Run(self._plan, self._job, owner, _row_key(owner, deletion)).run()
@@ -254,7 +253,7 @@ class Tree:
                 f"{show_key(key)} is under the lock of another owner than {quoted(owner)}, so the "
                 f"job could not delete what is below it. To fix it: leave owner= out"
             )
-        now = owners.micros_now(self._clock)
+        now = owners.micros_now(self._plan.clock)
         row = DeletionRow(
             key=_row_key(owner, f"{now:016x}{secrets.token_hex(6)}"),
             owner=owner,

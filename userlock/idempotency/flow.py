@@ -209,10 +209,9 @@ class Flow:
                 self._lock.leave()
                 out = self._call(name, limited, final, detail, transient, attempts)
                 out = self._storable(name, out)
-                position = len(self._passed)
-                before, after = self._points[: position - 1], self._points[position:]
+                # It is the last one: after a call without a reply there is no other step.
                 replied = {"name": name, "kind": "call", "provider": chosen, "out": out}
-                self._change(lambda row: self._put(row, [*before, replied, *after], calling=True))
+                self._change(lambda row: self._put(row, [*points[:-1], replied], calling=True))
             return out
 
     def _put_asked(self, row: Any, points: list[dict[str, Any]], *, locked: bool) -> None:

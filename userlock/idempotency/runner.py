@@ -28,7 +28,7 @@ from userlock.idempotency.rows import Request, RequestRow, check_same, complete_
 from userlock.idempotency.user_lock import UserLock
 from userlock.json_values import written
 from userlock.lock.held_lock import HeldLock, was_contended
-from userlock.lock.scope import LockScope, current_scope, scope
+from userlock.lock.scope import current_scope, scope
 from userlock.lock.service import LockService
 from userlock.ndb.context import in_transaction
 from userlock.ndb.owners import micros_now
@@ -69,7 +69,8 @@ class Run:
             return _replay(seen)
         refuse = self.refuse and seen is not None
         waits = 0 if refuse else self.wait_timeout
-        with self._scope() as opened:
+        outer = current_scope()  # its locks are then ours
+        with scope(self.service) if outer is None else contextlib.nullcontext(outer) as opened:
             try:
                 with UserLock(opened, self.key, self.request.user_id, waits) as lock:
                     return self._run(seen, lock)
@@ -215,11 +216,6 @@ class Run:
     def _running(self, retry_after: int) -> RequestRunning:
         text = "the same request is running"
         return self.request.error(RequestRunning, text, retry_after=max(retry_after, 1))
-
-    def _scope(self) -> contextlib.AbstractContextManager[LockScope]:
-        """Open a scope, unless there is one, whose locks are then ours."""
-        outer = current_scope()
-        return scope(self.service) if outer is None else contextlib.nullcontext(outer)
 
 
 def _replay(fields: dict[str, Any]) -> Answer:

@@ -75,6 +75,10 @@ _UNKNOWN_PAUSES = (20.0, 600.0)
 _UNKNOWN_FOR = 3 * 86_400.0
 
 
+#: Its owner's lock cannot be had for now.
+_BUSY = errors.LockTimeout, errors.LockServiceUnavailable, errors.DeadlockDetected
+
+
 class Outcome(enum.Enum):
     """The outcome of a message: `RAN`: at least one job has run. `NOTHING`: there was none to run:
     it is done, or not due, or an earlier one holds it up. `BUSY`: another request has the owner's
@@ -191,11 +195,7 @@ class Worker:
                     if row.ordered:
                         return self._run_owner(key, opened, tenure, None if contended else few)
                     return self._run_alone(key, None if contended else row, opened, tenure)
-            except (
-                errors.LockTimeout,
-                errors.LockServiceUnavailable,
-                errors.DeadlockDetected,
-            ) as error:
+            except _BUSY as error:
                 log.debug("job %s of %s waits: %s", row.job, quoted(row.owner), error)
         self._put_off(key)
         return Outcome.BUSY
@@ -310,22 +310,17 @@ class Worker:
     def _run(self, claim: _Claim, opened: LockScope) -> str:
         row, attempt = claim.row, claim.row.attempts
         began = self.clock.now()
-        lag = self.clock.wall() - row.ready_at / 1e6
-        job = self.jobs.get(row.job)
-        if job is not None and row.attempts > job.retry.attempts:
-            # Its last runs ended with their processes.
-            outcome, error = self._failed(claim, None)
-        else:
-            outcome, error = self._run_once(claim, opened)
+        lag = max(self.clock.wall() - row.ready_at / 1e6, 0.0)
+        outcome, error = self._run_once(claim, opened)
         seconds = self.clock.now() - began
-        ran = JobRan(row.owner, row.job, outcome, attempt, max(lag, 0.0), seconds, error)
-        LISTENERS.emit(ran)
+        LISTENERS.emit(JobRan(row.owner, row.job, outcome, attempt, lag, seconds, error))
         return outcome
 
     def _run_once(self, claim: _Claim, opened: LockScope) -> tuple[str, str]:
+        row, job = claim.row, self.jobs.get(claim.row.job)
+        if job is not None and row.attempts > job.retry.attempts:
+            return self._failed(claim, None)  # its last runs ended with their processes
         try:
-            row = claim.row
-            job = self.jobs.get(row.job)
             if job is None:
                 raise errors.UnknownJob(
                     f"no job {row.job} is registered in this process: it may belong to another "

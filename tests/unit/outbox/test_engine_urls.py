@@ -30,11 +30,11 @@ def test_the_parts_of_an_rq_s_url() -> None:
 
 
 def parts_of(url: str) -> dict[str, object]:
-    queue = rq.open_url(url).client
-    with queue.connection as client:
+    engine = rq.open_url(url)
+    with engine.client as client:
         options = client.connection_pool.connection_kwargs
     names = ("host", "port", "db", "username", "password", "ssl_check_hostname")
-    return {"queue": queue.name} | {name: options[name] for name in names if options.get(name)}
+    return {"queue": engine.queue} | {name: options[name] for name in names if options.get(name)}
 
 
 SECRET = "sesame"

@@ -109,9 +109,6 @@ class CloudTasksEngine(BoundedEngine):
     def open_client(self) -> Any:
         return self._make_transport()
 
-    def close_client(self, client: Any) -> None:
-        client.close()
-
     def send(self, messages: Sequence[Wake], outcomes: Outcomes, ends: float) -> None:
         create = self.client.create_task
         deadline = min(max(ends - self.clock.now(), _LEAST_DEADLINE), _MOST_DEADLINE)

@@ -80,12 +80,12 @@ class RQEngine(BoundedEngine):
 
     def __init__(self, server: Named, queue: str, clock: Clock = SYSTEM_CLOCK) -> None:
         self._url = server.client_url
-        self._queue = queue
+        self.queue = queue
         ((host, port),) = server.addresses
         super().__init__(f"rq at {host}:{port}", clock)
 
     def send(self, messages: Sequence[Wake], outcomes: Outcomes, ends: float) -> None:
-        queue = self.client
+        queue = Queue(self.queue, connection=self.client, serializer=JSONSerializer)
         for index, message in enumerate(messages):
             if self.clock.now() >= ends:
                 return
@@ -113,17 +113,13 @@ class RQEngine(BoundedEngine):
             queue.enqueue(RUN_JOB, message.key, **options)
 
     def open_client(self) -> Any:
-        connection = redis.Redis.from_url(
+        return redis.Redis.from_url(
             self._url,
             socket_connect_timeout=CONNECT_TIMEOUT,
             socket_timeout=REPLY_TIMEOUT,
             retry=Retry(NoBackoff(), 0),
             retry_on_error=[],
         )
-        return Queue(self._queue, connection=connection, serializer=JSONSerializer)
-
-    def close_client(self, client: Any) -> None:
-        client.connection.close()
 
 
 class Job(rq.job.Job):
