@@ -160,8 +160,8 @@ class _Candidates:
             for each in type(entity)._userlock_constraints
             if name in each.properties
         }
-        alike = (first.keys() & second.keys()) - self._fixed
-        alike |= {key for key in self._fixed if original[key] in named}
+        both = first.keys() & second.keys()
+        alike = {key for key in both if key not in self._fixed or first[key] in named}
         if alike:
             raise ValueError(
                 f"{first[alike.pop()]} gives {names.of(1)!r:.80} and {names.of(2)!r:.80} the same "

@@ -280,9 +280,7 @@ class DeadLetters:
         return revived
 
     def _wake(self, rows: Sequence[Any]) -> None:
-        due = [Due(row.key, row.tier) for row in rows]
-        if due:
-            self._waker.wake(due, timeout=_WAKE_SECONDS)
+        self._waker.wake((Due(row.key, row.tier) for row in rows), timeout=_WAKE_SECONDS)
 
     def delete(self, key: Any, *, stamp: int | None = None, died_by: float = math.inf) -> bool:
         """Delete a dead letter for good; return False if it is not dead. Options: as `redrive`.

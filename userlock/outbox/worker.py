@@ -311,15 +311,17 @@ class Worker:
         row, attempt = claim.row, claim.row.attempts
         began = self.clock.now()
         lag = max(self.clock.wall() - row.ready_at / 1e6, 0.0)
-        outcome, error = self._run_once(claim, opened)
+        job = self.jobs.get(row.job)
+        if job is not None and attempt > job.retry.attempts:
+            outcome, error = self._failed(claim, None)  # its last runs ended with their processes
+        else:
+            outcome, error = self._run_once(claim, opened)
         seconds = self.clock.now() - began
         LISTENERS.emit(JobRan(row.owner, row.job, outcome, attempt, lag, seconds, error))
         return outcome
 
     def _run_once(self, claim: _Claim, opened: LockScope) -> tuple[str, str]:
         row, job = claim.row, self.jobs.get(claim.row.job)
-        if job is not None and row.attempts > job.retry.attempts:
-            return self._failed(claim, None)  # its last runs ended with their processes
         try:
             if job is None:
                 raise errors.UnknownJob(
