@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -37,9 +36,6 @@ HOLDER, CONSTRAINT, VALUE, WRITE = "holder", "constraint", "value", "write"
 LIST = "userlock_claims"
 
 _Mutation: Any = datastore_types.Mutation
-
-#: Looks after claims in commits: these functions.
-further: Any = sys.modules[__name__]
 
 
 class ClaimRow(Model):
@@ -179,10 +175,6 @@ def claims_of(entity: Any) -> list[Claim]:
             lock_id = lock_id_for_put(entity)
     claims = (each.claim_of(entity, lock_id) for each in entity._userlock_constraints)
     return [claim for claim in claims if claim is not None]
-
-
-#: For the model layer.
-wanted = claims_of
 
 
 def claims_of_attempt() -> dict[Any, tuple[Any, ...]]:

@@ -247,9 +247,9 @@ class Pair(NamedTuple):
 class Further(Protocol):
     """Looks after the rows that change in the commit of their entity. Knows nothing of ndb.
 
-    An entry of a model's `_unique` names, as its `rows_of_model`, a module that knows the model
-    (`userlock.constraints.claims`). It gives each write its rows, and this. The keys of the
-    mutations are complete. The nonce is a number in the rows of one commit.
+    An entry of a model's `_unique` names it as its `rows_of_model`: a module that also knows the
+    model, and gives each write its rows (`userlock.constraints.claims`). The keys of the mutations
+    are complete. The nonce is a number in the rows of one commit.
     """
 
     def new_nonce(self) -> int: ...

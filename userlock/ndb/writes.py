@@ -431,7 +431,7 @@ class Put(Write):
             wait_for_key(entity._userlock_key, self._flying)
         prepare()
         rows = self._model._userlock_rows
-        wanted = () if rows is None else rows.wanted(entity)
+        wanted = () if rows is None else rows.claims_of(entity)
         # From here on, no code of the application runs until the write is checked in.
         stamp = self._check()
         if stamp is not None and self._ledger.deletions and self._ledger.has_deleted(stamp):
@@ -440,7 +440,7 @@ class Put(Write):
         if self.attempt is not None:
             self._check_other_object(self.attempt.puts)
         if rows is not None:
-            self.further = rows.further
+            self.further = rows
             self.rows, self.claimed = rows.change(entity, wanted, self._known_rows())
         if entity._userlock_new_write_id is not None:
             self.write_id = entity._userlock_new_write_id(entity)
@@ -573,7 +573,7 @@ class Delete(Write):
             raise self.refused(0)  # the version that its request has seen is forgotten
         rows = self._model._userlock_rows
         if rows is not None:
-            self.rows, self.further = rows.removal(), rows.further
+            self.rows, self.further = rows.removal(), rows
 
     def _begun(self, attempt: Attempt, future: Any) -> None:
         super()._begun(attempt, future)
