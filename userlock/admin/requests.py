@@ -185,7 +185,7 @@ def _points(encoded: str) -> tuple[str, ...]:
     try:
         documents = stored.points_in(encoded)
         names = [
-            f"{each['name']} (asked)" if each.get("asked") else str(each["name"])
+            str(each["name"]) if "out" in each else f"{each['name']} (asked)"
             for each in documents[:_MOST_POINTS]
         ]
     except (ValueError, TypeError, KeyError, AttributeError):

@@ -159,8 +159,8 @@ def request_key(user_id: str, key: str) -> Any:
 def points_in(encoded: str) -> list[dict[str, Any]]:
     """Return the recovery points of a request, in the order in which they were reached.
 
-    A document each: `name`, `kind` ("phase" or "call"), and its `out`; of a call that
-    was begun and perhaps made, `asked` instead.
+    A document each: `name`, `kind` ("phase" or "call"), and its `out`, which a call lacks that was
+    begun and perhaps made.
     """
     return [dict(each) for each in json.loads(encoded)]
 
