@@ -24,7 +24,7 @@ from google.cloud import ndb
 
 from userlock.apps import note_made
 from userlock.clock import SYSTEM_CLOCK, Clock
-from userlock.errors import ConfigurationError, JobStagedOutside, NotUnique
+from userlock.errors import ConfigurationError, NotUnique
 from userlock.ids import quoted
 from userlock.lock.lease import check_lock_id
 from userlock.ndb import owners
@@ -33,6 +33,7 @@ from userlock.ndb.context import current_attempt, in_transaction
 from userlock.ndb.model import Model, WriteIdProperty
 from userlock.ndb.policies import WritePolicy
 from userlock.numbers import check_number
+from userlock.outbox.job import outside
 from userlock.outbox.outbox import Outbox
 
 log = logging.getLogger(__name__)
@@ -180,12 +181,7 @@ class Quota:
             JobStagedOutside: there is no transaction; see `stamp_now`.
         """
         if not in_transaction():
-            raise JobStagedOutside(
-                f"quota {self.name} was stamped outside of a transaction, which would have to "
-                f"carry the stamp. To fix it: stamp in the `@userlock.transactional` function "
-                f"that writes the change, or use stamp_now()",
-                job=self._job.name,
-            )
+            raise outside(f"quota {self.name} was stamped", self._job.name, "stamp_now")
         owner = check_lock_id(owner)
         key = self._key(owner)
         if key in current_attempt().puts:

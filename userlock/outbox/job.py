@@ -111,6 +111,15 @@ class StagedJob(NamedTuple):
     duplicate: bool = False
 
 
+def outside(what: str, job: str, instead: str) -> JobStagedOutside:
+    """Return the error of something that a transaction would have to carry with a job."""
+    return JobStagedOutside(
+        f"{what} outside of a transaction, which would have to carry it. To fix it: do that in "
+        f"the `@userlock.transactional` function that writes the change, or use {instead}()",
+        job=job,
+    )
+
+
 class JobOptions(TypedDict, total=False):
     name: str | None
     retry: Retry | None
@@ -272,12 +281,7 @@ class Job(Generic[_P, _R]):
         row.enqueue()
         row.look_when_ready()
         if not in_transaction():
-            raise JobStagedOutside(
-                f"job {self.name} was staged outside of a transaction, which would have to carry "
-                f"it. To fix it: stage it in the `@userlock.transactional` function that "
-                f"writes the change, or use stage_now()",
-                job=self.name,
-            )
+            raise outside(f"job {self.name} was staged", self.name, "stage_now")
         if self._client.is_elsewhere():
             raise ConfigurationError(
                 f"job {self.name} was staged in the ndb context of another database than its "

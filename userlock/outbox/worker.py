@@ -33,7 +33,6 @@ from userlock.clock import Clock
 from userlock.events import LISTENERS, JobRan
 from userlock.ids import quoted
 from userlock.lock.api import global_lock
-from userlock.lock.configuration import default_service
 from userlock.lock.held_lock import HeldLock, was_contended
 from userlock.lock.lease import Priority
 from userlock.lock.scope import LockScope, current_scope, scope
@@ -451,13 +450,10 @@ class Worker:
 
 def batch_scope(service: LockService | None, request: str) -> Any:
     """Open a batch scope: with that service, that of the scope around it, or the configured one."""
-    outer = current_scope()
-    return scope(
-        service or (default_service() if outer is None else outer.service),
-        settings=None if outer is None else outer.settings,
-        priority=Priority.BATCH,
-        request=request,
-    )
+    outer, settings = current_scope(), None
+    if outer is not None:
+        service, settings = service or outer.service, outer.settings
+    return scope(service, settings=settings, priority=Priority.BATCH, request=request)
 
 
 def _is_claimed(row: Any, now: int, *, locked: bool) -> bool:

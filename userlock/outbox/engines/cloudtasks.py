@@ -148,9 +148,7 @@ class CloudTasksEngine(BoundedEngine):
                 http_method=tasks_v2.HttpMethod.POST,
                 headers=headers,
                 body=body,
-                app_engine_routing=tasks_v2.AppEngineRouting(service=address.service)
-                if address.service
-                else None,
+                app_engine_routing=tasks_v2.AppEngineRouting(service=address.service),
             )
         return tasks_v2.CreateTaskRequest(parent=address.parent, task=task)
 
