@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from google.cloud import ndb
@@ -316,10 +316,6 @@ def _row(claim: Claim, holder: Any, nonce: int) -> Any:
 
 def has_row_of(looked: Looked, pair: Pair, nonce: int) -> bool:
     """Return whether a commit with that nonce has given this mutation's entity a row."""
-    mine = key_of(pair.mutation)
-    for name in _wanted_by(pair):
-        if _has(looked, mine, name):
-            properties: Mapping[str, Any] = looked.found[name].entity.properties
-            if WRITE in properties and properties[WRITE].integer_value == nonce:
-                return True
-    return False
+    names = (name for name in _wanted_by(pair) if _has(looked, key_of(pair.mutation), name))
+    rows = (looked.found[name].entity.properties for name in names)
+    return any(WRITE in row and row[WRITE].integer_value == nonce for row in rows)

@@ -29,7 +29,6 @@ from userlock.errors import ConfigurationError
 from userlock.ids import quoted, show_key
 from userlock.lock.lease import check_lock_id
 from userlock.ndb import owners
-from userlock.ndb.context import in_transaction
 from userlock.ndb.lock_ids import lock_id_of, lock_id_of_key
 from userlock.ndb.model import Model, WriteIdProperty
 from userlock.ndb.patches import kind_of
@@ -231,9 +230,7 @@ class Tree:
             raise ValueError(f"note is a text of up to {_MOST_NOTE} characters, not {note!r:.80}")
         begin = functools.partial(self._begin, key, owner, note)
         with owners.in_namespace_of(key):
-            if in_transaction():
-                return begin()
-            deletion: Deletion = ndb.transaction(begin)
+            deletion: Deletion = ndb.transaction(begin, join=True)
             return deletion
 
     def _owner_of(self, key: Any, root: Any = None) -> str | None:

@@ -115,14 +115,13 @@ class Run:
             except Finished as end:
                 return end.answer
             except Exception as error:
-                # The last transaction has met another one. What is stored is not done again.
-                if is_conflict(error) and flow.answer is None and run < _MOST_RUNS:
-                    flow.restart()
-                    continue
-                if flow.answer is None:
+                if flow.answer is not None:
+                    log.exception("flow %s has failed after its answer", self.request.flow)
+                    return flow.answer
+                if not is_conflict(error) or run == _MOST_RUNS:
                     raise
-                log.exception("flow %s has failed after its answer", self.request.flow)
-                return flow.answer
+                # The last transaction has met another one. What is stored is not done again.
+                flow.restart()
         if flow.answer is not None:
             return flow.answer
         return result if isinstance(result, Answer) else self._answer(result)

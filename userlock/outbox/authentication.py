@@ -251,10 +251,9 @@ class Callers:
         for each in self._callers:
             try:
                 each.check(header)
+                return
             except Refused as refused:
                 refusals.append(refused)
-            else:
-                return
         raise max(refusals, key=lambda refused: refused.status)
 
 

@@ -16,7 +16,6 @@ from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import ConfigurationError
 from userlock.lock.service import LockService, check_service
 from userlock.ndb.client import ClientOfProcess, is_foreign
-from userlock.ndb.context import in_transaction
 from userlock.ndb.owners import OwnerRow, in_namespace, is_below_root, joined
 from userlock.numbers import check_seconds
 from userlock.outbox.dead_letters import DeadLetters
@@ -208,9 +207,8 @@ class Outbox:
         Raises:
             ValueError: the text is no key of a job.
         """
-        found = own_job_key(key)
-        cancel = functools.partial(self._worker.cancel, found)
-        cancelled: bool = cancel() if in_transaction() else ndb.transaction(cancel)
+        cancel = functools.partial(self._worker.cancel, own_job_key(key))
+        cancelled: bool = ndb.transaction(cancel, join=True)
         return cancelled
 
     def _stage_periodic(self) -> None:

@@ -272,15 +272,13 @@ class Worker:
             unseen = first and locked and transactional
             if not self._note_claim(row, "" if unseen else token, locked=locked):
                 return None
-            try:
+            with contextlib.suppress(errors.StaleWriteError):
                 if row.name is not None:
                     ndb.transaction(functools.partial(self._put_and_free, row, row.name_key))
-                elif not unseen and not swap([row])[0]:
-                    row = None
-            except errors.StaleWriteError:
-                row = None
-            if row is not None:
-                return _Claim(row)
+                    return _Claim(row)
+                if unseen or swap([row])[0]:
+                    return _Claim(row)
+            row = None
 
     def _note_claim(self, row: Any, token: str, *, locked: bool) -> bool:
         now = micros_now(self.clock)
