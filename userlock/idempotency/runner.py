@@ -22,9 +22,10 @@ from google.cloud import ndb
 
 from userlock.clock import Clock
 from userlock.errors import EntityExistsError, LockTimeout, NotStorable, RequestRunning
+from userlock.idempotency import rows
 from userlock.idempotency.answers import Answer, is_kept, json_answer
 from userlock.idempotency.flow import Finished, Flow
-from userlock.idempotency.rows import Request, RequestRow, check_same, complete_after
+from userlock.idempotency.rows import Request, RequestRow
 from userlock.idempotency.user_lock import UserLock
 from userlock.json_values import written
 from userlock.lock.held_lock import HeldLock, was_contended
@@ -49,7 +50,6 @@ class Run:
     """
 
     request: Request
-    key: Any
     function: Callable[[Flow], Any]
     service: LockService | None
     clock: Clock
@@ -60,6 +60,8 @@ class Run:
     attempt: int = 0
 
     def run(self) -> Answer:
+        self.request = rows.checked(self.request)
+        self.key = rows.request_key(self.request.user_id, self.request.key)
         if in_transaction():
             raise RuntimeError(
                 f"{self.request.flow} has transactions of its own, and is called in one"
@@ -161,7 +163,7 @@ class Run:
                 self.key.delete(use_cache=False, use_global_cache=False)
             row = self._new()
         else:
-            check_same(row.fields, self.request)
+            rows.check_same(row.fields, self.request)
             if row.is_finished:
                 return row
             has_lost = row.token == ended if row.calling else row.claimed_locked
@@ -194,12 +196,12 @@ class Run:
         row.claimed_locked, row.calling = not tenure.degraded, False
         now = micros_now(self.clock)
         row.claimed_until = now + round(self.claim_seconds * 1e6)
-        row.complete_at = now + complete_after(row.attempts)
+        row.complete_at = now + rows.complete_after(row.attempts)
 
     def _look_up(self) -> dict[str, Any] | None:
         seen = RequestRow.fields_of(self.key, micros_now(self.clock))
         if seen is not None:
-            check_same(seen, self.request)
+            rows.check_same(seen, self.request)
         return seen
 
     def _answer(self, value: Any) -> Answer:
