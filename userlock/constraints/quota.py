@@ -158,6 +158,10 @@ class Quota:
             raise ConfigurationError(
                 f"a quota's name has 1 to 60 letters, digits, and . _ -, not {name!r:.99}"
             )
+        if not isinstance(flag, str) or not flag.isidentifier():
+            raise ConfigurationError(f"quota {name}: flag names a property, not {flag!r:.80}")
+        if not isinstance(outbox, Outbox):
+            raise ConfigurationError(f"quota {name}: {outbox!r:.80} is no userlock.outbox.Outbox")
         for function in (limit, select):
             if not callable(function):
                 raise ConfigurationError(f"quota {name}: {function!r:.80} is no function")

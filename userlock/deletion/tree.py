@@ -182,9 +182,13 @@ class Tree:
     ) -> None:
         if not isinstance(model, type) or not issubclass(model, Model):
             raise ConfigurationError(f"a tree's root is a userlock.Model, not {model!r:.80}")
+        if not isinstance(outbox, Outbox):
+            raise ConfigurationError(f"outbox is a userlock.outbox.Outbox, not {outbox!r:.80}")
         check_count("batch", batch, least=1, most=500)
         if keep_days is not None:
             check_number("keep_days", keep_days, least=0, most=366_000)
+        if on_delete is not None and not callable(on_delete):
+            raise ConfigurationError(f"on_delete is a function, not {on_delete!r:.80}")
         if name is not None and (not isinstance(name, str) or not name):
             raise ConfigurationError(f"a tree's name is a text, not {name!r:.80}")
         kind = model._get_kind()
