@@ -160,10 +160,6 @@ def change(
     return Claims(rows, [raw_key_of(each) for each in known or ()]), keys
 
 
-def removal() -> Claims:
-    return Claims()
-
-
 def claims_of(entity: Any) -> list[Claim]:
     """Return the claims of an entity by its present values. Calls functions of the application.
 

@@ -573,7 +573,7 @@ class Delete(Write):
             raise self.refused(0)  # the version that its request has seen is forgotten
         rows = self._model._userlock_rows
         if rows is not None:
-            self.rows, self.further = rows.removal(), rows
+            self.rows, self.further = rows.Claims(), rows
 
     def _begun(self, attempt: Attempt, future: Any) -> None:
         super()._begun(attempt, future)

@@ -39,7 +39,7 @@ from userlock.lock.scope import LockScope, current_scope, scope
 from userlock.lock.service import LockService
 from userlock.ndb import transactions
 from userlock.ndb.direct import swap
-from userlock.ndb.owners import in_namespace_of, micros_now
+from userlock.ndb.owners import micros_now
 from userlock.ndb.patches import look_up
 from userlock.ndb.transactions import is_conflict
 from userlock.outbox.context import JobContext, RetryAfter, running
@@ -166,11 +166,7 @@ class Worker:
     )
 
     def run(self, key: Any) -> Outcome:
-        """Run the due jobs of an owner, as `Outbox.run` says. In an ndb context."""
-        with in_namespace_of(key):
-            return self._run_job(key)
-
-    def _run_job(self, key: Any) -> Outcome:
+        """Run the due jobs of an owner, as `Outbox.run` says. In an ndb context of the namespace."""
         few = None
         if is_ordered(key):
             few = JobRow.all_below(key.root(), "queued", self.outbox, _FEW)
