@@ -166,7 +166,7 @@ class Worker:
     )
 
     def run(self, key: Any) -> Outcome:
-        """Run the due jobs of an owner, as `Outbox.run` says. In an ndb context of the namespace."""
+        """Run the due jobs of an owner, as `Outbox.run` says, in the namespace."""
         few = None
         if is_ordered(key):
             few = JobRow.all_below(key.root(), "queued", self.outbox, _FEW)
