@@ -32,9 +32,6 @@ class CeleryEngine(BoundedEngine):
     def open_client(self) -> Celery:
         return self._make_app()
 
-    def close_client(self, client: Celery) -> None:
-        client.close()
-
 
 def make_app() -> Celery:
     """Return an app whose connections have the time-outs of a request."""

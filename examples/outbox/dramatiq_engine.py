@@ -42,6 +42,3 @@ class DramatiqEngine(BoundedEngine):
 
     def open_client(self) -> RedisBroker:
         return broker  # redis-py opens connections of its own in a forked child
-
-    def close_client(self, client: RedisBroker) -> None:
-        client.close()

@@ -87,7 +87,7 @@ def count() -> tuple[int, int, str]:
     """Return the unfinished and the finished requests, up to 10,000 each, and a note."""
     futures = {
         standing: [
-            stored.oldest(namespace, standing, shard).count_async(_MOST_COUNTED)
+            stored.query(namespace, standing, shard).count_async(_MOST_COUNTED)
             for namespace in namespaces()
             for shard in range(owners.SHARDS)
         ]
@@ -128,13 +128,14 @@ def to_complete(found: Found, flows: Flows) -> Request | None:
 
 def _keys(most: int, *, done: bool) -> list[Any]:
     """Return the keys of the newest finished requests, or of the oldest unfinished ones."""
-    query, pick = (stored.newest, heapq.nlargest) if done else (stored.oldest, heapq.nsmallest)
-    futures = [
-        query(namespace, standing, shard).fetch_async(most, projection=["standing"])
+    pick = heapq.nlargest if done else heapq.nsmallest
+    queries = [
+        stored.query(namespace, standing, shard, descending=done)
         for namespace in namespaces()
         for standing in ([stored.DONE] if done else [stored.OPEN, stored.LEFT])
         for shard in range(owners.SHARDS)
     ]
+    futures = [each.fetch_async(most, projection=["standing"]) for each in queries]
     ndb.wait_all(futures)
     rows = [(row.standing.rpartition("|")[2], row.key) for each in futures for row in each.result()]
     return [key for _, key in pick(most, rows, key=lambda each: (each[0], str(each[1])))]
@@ -185,7 +186,7 @@ def _points(encoded: str) -> tuple[str, ...]:
     try:
         documents = stored.points_in(encoded)
         names = [
-            f"{each['name']} (asked)" if each.get("asked") else str(each["name"])
+            str(each["name"]) if "out" in each else f"{each['name']} (asked)"
             for each in documents[:_MOST_POINTS]
         ]
     except (ValueError, TypeError, KeyError, AttributeError):

@@ -7,12 +7,13 @@ again, and repaired, in a transaction of its own.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from google.cloud import ndb
 
-from userlock.constraints.claims import LIST, ClaimRow, claims_of
+from userlock.constraints.claims import LIST, Claim, ClaimRow, claims_of
 from userlock.errors import ConfigurationError, LockTimeout, NotUnique
 from userlock.lock.api import global_lock
 from userlock.lock.lease import Priority
@@ -87,13 +88,19 @@ class Audit:
         for keys in self._batches(model.query()):
             self.entities += len(keys)
             entities = [entity for entity in _get(keys) if entity is not None]
-            for entity, is_in_order in zip(entities, _are_in_order(entities), strict=True):
-                if not is_in_order:
-                    yield from self._of_entity(entity)
+            for entity, seen in zip(entities, _problems_of(entities), strict=True):
+                problem = None if seen is None else self._of_entity(entity)
+                if problem is not None:
+                    yield problem
         kind = model._get_kind()
-        rows = ClaimRow.query(ClaimRow.constraint >= f"{kind}.", ClaimRow.constraint < f"{kind}/")
-        for keys in self._batches(rows.order(ClaimRow.constraint, ClaimRow.key)):
-            yield from self._of_rows(keys)
+        query = ClaimRow.query(ClaimRow.constraint >= f"{kind}.", ClaimRow.constraint < f"{kind}/")
+        for keys in self._batches(query.order(ClaimRow.constraint, ClaimRow.key)):
+            rows = [row for row in _get(keys) if row is not None]
+            self.rows += len(rows)
+            for key in _void(rows):
+                problem = ndb.transaction(functools.partial(self._look_again_at_row, key))
+                if problem is not None:
+                    yield problem
 
     def _batches(self, query: Any) -> Iterator[list[Any]]:
         cursor, more = None, True
@@ -105,39 +112,33 @@ class Audit:
             if keys:
                 yield keys
 
-    def _of_entity(self, entity: Any) -> Iterator[Problem]:
+    def _of_entity(self, entity: Any) -> Problem | None:
         try:
-            repaired = self._look_again(entity)
-        except NotUnique as error:
-            yield Problem(DUPLICATE, entity.key, error.constraint, error.value, error.holder)
+            return self._look_again(entity)
+        except NotUnique as error:  # another one has it since the look
+            return Problem(DUPLICATE, entity.key, error.constraint, error.value, error.holder)
         except DATASTORE_ERRORS as error:
             if not is_conflict(error):
                 raise
-            yield Problem(FAILED, entity.key, error=f"contention: {error}")
+            return Problem(FAILED, entity.key, error=f"contention: {error}")
         except Exception as error:  # of this entity: the others are still looked at
-            text = legible(text_of(error).partition("\n")[0], _MOST_ERROR)
-            yield Problem(FAILED, entity.key, error=text)
-        else:
-            if repaired is not None:
-                yield repaired
+            return _failed(entity, error)
 
     def _look_again(self, entity: Any) -> Problem | None:
         """Look at an entity in a transaction; put it again for a repair."""
 
         def look() -> Problem | None:
             found = entity.key.get()
-            if found is None or _are_in_order([found]) == [True]:
-                return None
-            problem = _first_problem(found)
-            if self._repair:
-                forget_claims(found)
-                found.put(unguarded=_reason(found))
-                problem = problem._replace(repaired=True)
-            return problem
+            problem = None if found is None else _problems_of([found])[0]
+            if not self._repair or problem is None or problem.what in (DUPLICATE, FAILED):
+                return problem
+            forget_claims(found)
+            found.put(unguarded=_reason(found))
+            return problem._replace(repaired=True)
 
         with self._locked(entity):
             problem: Problem | None = ndb.transaction(look)
-        if problem is not None and not self._repair:
+        if problem is not None and problem.what in (UNCLAIMED, OUTDATED) and not self._repair:
             other = self._other_with_its_value(entity)
             if other is not None:
                 return problem._replace(what=DUPLICATE, holder=other)
@@ -151,14 +152,12 @@ class Audit:
             return
         lock_id = lock_id_of(entity)
         wait = 0 if lock_id in self._busy else self._wait_timeout
-        lock = global_lock(lock_id, wait_timeout=wait, priority=Priority.BATCH)
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(lock)
-            except LockTimeout:
-                self._busy.add(lock_id)
-                raise
-            yield
+        try:
+            with global_lock(lock_id, wait_timeout=wait, priority=Priority.BATCH):
+                yield
+        except LockTimeout:
+            self._busy.add(lock_id)
+            raise
 
     def _other_with_its_value(self, entity: Any) -> Any:
         """Return the key of another unclaimed entity with one of its values; remember its own."""
@@ -172,25 +171,13 @@ class Audit:
                 self.all_remembered = False
         return None
 
-    def _of_rows(self, keys: list[Any]) -> Iterator[Problem]:
-        rows = [row for row in _get(keys) if row is not None]
-        self.rows += len(rows)
-        for row, is_void in zip(rows, _are_void(rows), strict=True):
-            problem = self._look_again_at_row(row.key) if is_void else None
-            if problem is not None:
-                yield problem
-
     def _look_again_at_row(self, key: Any) -> Problem | None:
-        def look() -> Problem | None:
-            row = key.get()
-            if row is None or _are_void([row]) != [True]:
-                return None
-            if self._repair:
-                row.key.delete()
-            return Problem(VOID, key, row.constraint, row.value or "", repaired=self._repair)
-
-        problem: Problem | None = ndb.transaction(look)
-        return problem
+        row = key.get()
+        if row is None or not _void([row]):
+            return None
+        if self._repair:
+            row.key.delete()
+        return Problem(VOID, key, row.constraint, row.value or "", repaired=self._repair)
 
 
 def _reason(entity: Any) -> str | None:
@@ -204,55 +191,54 @@ def _get(keys: Iterable[Any]) -> list[Any]:
     return found
 
 
-def _are_in_order(entities: list[Any]) -> list[bool]:
-    """Return for each entity whether it has its claims, and lists no others. One look-up.
+def _failed(entity: Any, error: Exception) -> Problem:
+    text = legible(text_of(error).partition("\n")[0], _MOST_ERROR)
+    return Problem(FAILED, entity.key, error=text)
 
-    Errors count as disorder.
-    """
-    wanted: list[set[Any] | None] = []
+
+def _problems_of(entities: list[Any]) -> list[Problem | None]:
+    """Return the first problem of each entity. One look-up, and one more if others have a value."""
+    claims: dict[Any, list[Claim]] = {}
+    failed: dict[Any, Problem] = {}
     for entity in entities:
         try:
-            wanted.append({claim.key for claim in claims_of(entity)})
-        except Exception:
-            wanted.append(None)
-    asked = set().union(*(keys for keys in wanted if keys is not None))
-    holders = {row.key: row.holder_key for row in _get(asked) if row is not None}
+            claims[entity.key] = claims_of(entity)
+        except Exception as error:
+            failed[entity.key] = _failed(entity, error)
+    rows = _get({claim.key for some in claims.values() for claim in some})
+    rows = [row for row in rows if row is not None]
+    void = _void(rows, entities)
+    holders = {row.key: row.holder_key for row in rows if row.key not in void}
     return [
-        keys is not None
-        and keys == set(getattr(entity, LIST, ()))
-        and all(holders.get(key) == entity.key for key in keys)
-        for entity, keys in zip(entities, wanted, strict=True)
+        failed.get(entity.key) or _problem_of(entity, claims[entity.key], holders)
+        for entity in entities
     ]
 
 
-def _first_problem(entity: Any) -> Problem:
-    """Return the first claim that an entity lacks; `NotUnique`: another entity has its value."""
-    claims = claims_of(entity)
-    rows = _get([claim.key for claim in claims])
-    present = [row for row in rows if row is not None]
-    void = {row.key for row, is_void in zip(present, _are_void(present), strict=True) if is_void}
-    for claim, row in zip(claims, rows, strict=True):
-        if row is not None and row.holder_key != entity.key and row.key not in void:
-            raise NotUnique(
-                key=entity.key,
-                kind=type(entity)._get_kind(),
-                constraint=claim.constraint,
-                value=claim.value,
-                holder=row.holder_key,
-                put_at=None,
-            )
-    listed = getattr(entity, LIST, ())
-    for claim, row in zip(claims, rows, strict=True):
-        if row is None or row.holder_key != entity.key or claim.key not in listed:
-            return Problem(UNCLAIMED, entity.key, claim.constraint, claim.value)
-    return Problem(OUTDATED, entity.key)
+def _problem_of(entity: Any, claims: list[Claim], holders: Mapping[Any, Any]) -> Problem | None:
+    """Return the first problem of an entity. `holders`: of the rows that are not void, by key."""
+    listed = set(getattr(entity, LIST, ()))
+    problem = None
+    for claim in claims:
+        holder = holders.get(claim.key)
+        if holder not in (None, entity.key):
+            return Problem(DUPLICATE, entity.key, claim.constraint, claim.value, holder)
+        if problem is None and (holder is None or claim.key not in listed):
+            problem = Problem(UNCLAIMED, entity.key, claim.constraint, claim.value)
+    if problem is None and len(listed) > len(claims):
+        problem = Problem(OUTDATED, entity.key)
+    return problem
 
 
-def _are_void(rows: list[Any]) -> list[bool]:
-    """Return for each row whether its holder is gone, or does not list it."""
-    holders = _get({row.holder_key for row in rows if row.holder_key is not None})
+def _void(rows: list[Any], known: Iterable[Any] = ()) -> list[Any]:
+    """Return the keys of the rows whose holder is gone, or does not list them.
+
+    `known`: entities that need not be looked up.
+    """
+    unknown = {row.holder_key for row in rows} - {each.key for each in known} - {None}
+    holders = [*known, *_get(unknown)]
     listed = {each.key: getattr(each, LIST, ()) for each in holders if each is not None}
-    return [row.key not in listed.get(row.holder_key, ()) for row in rows]
+    return [row.key for row in rows if row.key not in listed.get(row.holder_key, ())]
 
 
 def constrained_models(names: Iterable[str] = ()) -> list[Any]:

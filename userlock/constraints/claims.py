@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from google.cloud import ndb
@@ -37,9 +36,6 @@ HOLDER, CONSTRAINT, VALUE, WRITE = "holder", "constraint", "value", "write"
 LIST = "userlock_claims"
 
 _Mutation: Any = datastore_types.Mutation
-
-#: Looks after claims in commits: these functions.
-further: Any = sys.modules[__name__]
 
 
 class ClaimRow(Model):
@@ -160,10 +156,6 @@ def change(
     return Claims(rows, list(map(raw_key_of, known or ())), secrets.randbits(62)), keys
 
 
-def removal() -> Claims:
-    return Claims()
-
-
 def claims_of(entity: Any) -> list[Claim]:
     """Return the claims of an entity by its present values. Calls functions of the application.
 
@@ -175,10 +167,6 @@ def claims_of(entity: Any) -> list[Claim]:
             lock_id = lock_id_for_put(entity)
     claims = (each.claim_of(entity, lock_id) for each in entity._userlock_constraints)
     return [claim for claim in claims if claim is not None]
-
-
-#: For the model layer.
-wanted = claims_of
 
 
 def claims_of_attempt() -> dict[Any, tuple[Any, ...]]:
@@ -247,14 +235,11 @@ def find_taken(pairs: Sequence[Pair], looked: Looked) -> dict[int, Taken]:
     Of two that want the same one, the first gets it. A value that another mutation gives up may be
     had in the same commit, so that two entities can exchange theirs.
     """
-    left = list(pairs)
     taken: dict[int, Taken] = {}
-    while True:  # a mutation that is refused does not give anything up
-        found = _taken_once(left, looked)
-        if not found:
-            return taken
+    # Again without those that are refused: they do not give anything up.
+    while found := _taken_once([each for each in pairs if each.position not in taken], looked):
         taken |= found
-        left = [pair for pair in left if pair.position not in taken]
+    return taken
 
 
 def _taken_once(pairs: Sequence[Pair], looked: Looked) -> dict[int, Taken]:
@@ -318,10 +303,7 @@ def _row(claim: Claim, holder: Any, nonce: int) -> Any:
 
 def has_row_of(looked: Looked, pair: Pair) -> bool:
     """Return whether this very write has given its entity a row."""
-    mine, nonce = key_of(pair.mutation), pair.write.rows.nonce
-    for name in _wanted_by(pair):
-        if _has(looked, mine, name):
-            properties: Mapping[str, Any] = looked.found[name].entity.properties
-            if WRITE in properties and properties[WRITE].integer_value == nonce:
-                return True
-    return False
+    nonce = pair.write.rows.nonce
+    names = (name for name in _wanted_by(pair) if _has(looked, key_of(pair.mutation), name))
+    rows = (looked.found[name].entity.properties for name in names)
+    return any(WRITE in row and row[WRITE].integer_value == nonce for row in rows)

@@ -68,26 +68,19 @@ def put_as_copy(
     _check_name(type(entity), name)
     names = _Names(getattr(entity, name), pattern, max_length)
     candidates = _Candidates(entity, name, names)
-    try:
-        return _put(entity, name, names, candidates)
-    except BaseException:
-        setattr(entity, name, names.original)
-        raise
-
-
-def _put(entity: Any, name: str, names: _Names, candidates: _Candidates) -> str:
     number = first_free(candidates.taken) if candidates.constraints() else 0
     for losses in range(1, _MOST_LOSSES + 1):
-        setattr(entity, name, names.of(number))
         try:
+            setattr(entity, name, names.of(number))
             entity.put()
-        except NotUnique as error:
-            if losses == _MOST_LOSSES or error.constraint not in candidates.constraints():
+            break
+        except BaseException as error:
+            setattr(entity, name, names.original)
+            lost = isinstance(error, NotUnique) and error.constraint in candidates.constraints()
+            if not lost or losses == _MOST_LOSSES:
                 raise
             # Many at once spread, instead of meeting again at the next number.
             number += random.randint(1, 2 ** min(losses, _MOST_SPREAD))
-        else:
-            break
     put: str = getattr(entity, name)  # a validator may have changed it
     return put
 
@@ -167,8 +160,8 @@ class _Candidates:
             for each in type(entity)._userlock_constraints
             if name in each.properties
         }
-        alike = (first.keys() & second.keys()) - self._fixed
-        alike |= {key for key in self._fixed if original[key] in named}
+        both = first.keys() & second.keys()
+        alike = {key for key in both if key not in self._fixed or first[key] in named}
         if alike:
             raise ValueError(
                 f"{first[alike.pop()]} gives {names.of(1)!r:.80} and {names.of(2)!r:.80} the same "
@@ -208,25 +201,21 @@ class _Candidates:
 def first_free(taken: Callable[[Iterable[int]], set[int]]) -> int:
     """Return a free number whose predecessor is taken; 0 if the plain name is free."""
     probes = list(_FIRST_PROBES)
-    last_taken = -1
-    while True:
+    last_taken, free = -1, None
+    while free is None or free - last_taken > 1:
         found = taken(probes)
-        free = next((probe for probe in probes if probe not in found), None)
+        free = next((probe for probe in probes if probe not in found), free)
         before = [probe for probe in probes if free is None or probe < free]
         last_taken = max([last_taken, *before])
         if free is not None:
-            break
-        probes = [probes[-1] * 4**power for power in range(1, len(_FIRST_PROBES))]
-        if probes[-1] > _MOST_NUMBER:
-            raise ValueError(
-                f"no copy up to number {probes[0] // 4:,} is free: a fold may make many of them "
-                f"equal"
-            )
-    while free - last_taken > 1:
-        span = free - last_taken
-        parts = (span * part // (_PROBES + 1) for part in range(1, _PROBES + 1))
-        inner = sorted({last_taken + part for part in parts if part})
-        found = taken(inner)
-        free = next((probe for probe in inner if probe not in found), free)
-        last_taken = max([last_taken, *(probe for probe in inner if probe < free)])
+            span = free - last_taken
+            parts = (span * part // (_PROBES + 1) for part in range(1, _PROBES + 1))
+            probes = sorted({last_taken + part for part in parts if part})
+        else:
+            probes = [probes[-1] * 4**power for power in range(1, len(_FIRST_PROBES))]
+            if probes[-1] > _MOST_NUMBER:
+                raise ValueError(
+                    f"no copy up to number {probes[0] // 4:,} is free: a fold may make many of "
+                    f"them equal"
+                )
     return free

@@ -13,6 +13,7 @@ The flags follow the entities: nothing is deleted or refused because of a count.
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 import secrets
@@ -23,7 +24,7 @@ from google.cloud import ndb
 
 from userlock.apps import note_made
 from userlock.clock import SYSTEM_CLOCK, Clock
-from userlock.errors import ConfigurationError, JobStagedOutside, NotUnique
+from userlock.errors import ConfigurationError, NotUnique
 from userlock.ids import quoted
 from userlock.lock.lease import check_lock_id
 from userlock.ndb import owners
@@ -32,6 +33,7 @@ from userlock.ndb.context import current_attempt, in_transaction
 from userlock.ndb.model import Model, WriteIdProperty
 from userlock.ndb.policies import WritePolicy
 from userlock.numbers import check_number
+from userlock.outbox.job import outside
 from userlock.outbox.outbox import Outbox
 
 log = logging.getLogger(__name__)
@@ -163,17 +165,13 @@ class Quota:
         for function in (limit, select):
             if not callable(function):
                 raise ConfigurationError(f"quota {name}: {function!r:.80} is no function")
-
-        def recount(owner: str) -> None:
-            self.recount(owner)
-
         self.name = name
         self._outbox = outbox
         self._limit = limit
         self._select = select
         self._flag = flag
         self._clock = clock
-        self._job = outbox.job(name=f"userlock.quota:{name}")(recount)
+        self._job = outbox.job(name=f"userlock.quota:{name}")(self.recount)
         note_made(self)
 
     def stamp(self, owner: str) -> None:
@@ -183,12 +181,7 @@ class Quota:
             JobStagedOutside: there is no transaction; see `stamp_now`.
         """
         if not in_transaction():
-            raise JobStagedOutside(
-                f"quota {self.name} was stamped outside of a transaction, which would have to "
-                f"carry the stamp. To fix it: stamp in the `@userlock.transactional` function "
-                f"that writes the change, or use stamp_now()",
-                job=self._job.name,
-            )
+            raise outside(f"quota {self.name} was stamped", self._job.name, "stamp_now")
         owner = check_lock_id(owner)
         key = self._key(owner)
         if key in current_attempt().latest:
@@ -235,21 +228,20 @@ class Quota:
         return limit, differing, len(seen)
 
     def _write(self, flags: dict[Any, bool], seen: Any) -> int:
-        """Write flags, of each entity as it is now. `_Outdated`: the owner's row has changed."""
-        all_, written = list(flags.items()), 0
-        for first in range(0, len(all_), _BATCH):
-            written += self._write_together(dict(all_[first : first + _BATCH]), seen)
-        return written
+        """Write flags, some in each transaction; each by itself if one entity cannot be put.
 
-    def _write_together(self, flags: dict[Any, bool], seen: Any) -> int:
-        """Write some flags in one transaction; each by itself if one entity cannot be put."""
-        try:
-            written: int = ndb.transaction(lambda: self._write_batch(flags, seen))
-        except NotUnique as error:
-            if len(flags) > 1:
-                return sum(self._write_together({key: flag}, seen) for key, flag in flags.items())
-            log.warning("quota %s leaves a flag as it is: %s", self.name, error)
-            return 0
+        `_Outdated`: the owner's row has changed.
+        """
+        keys, written = list(flags), 0
+        for first in range(0, len(keys), _BATCH):
+            some = {key: flags[key] for key in keys[first : first + _BATCH]}
+            try:
+                written += ndb.transaction(functools.partial(self._write_batch, some, seen))
+            except NotUnique as error:
+                if len(some) > 1:
+                    written += sum(self._write({key: some[key]}, seen) for key in some)
+                else:
+                    log.warning("quota %s leaves a flag as it is: %s", self.name, error)
         return written
 
     def _write_batch(self, flags: dict[Any, bool], seen: Any) -> int:

@@ -11,8 +11,9 @@ Each batch is one transaction. It looks again, so that it holds without the lock
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from google.api_core.exceptions import InvalidArgument
@@ -160,8 +161,8 @@ class Run:
     def _pass(self) -> bool:
         found = 0
         self._left_some = False
-        for batch in self._batches(self._walk.below(self._root)):
-            left = batch
+        below = self._walk.below(self._root)
+        while left := list(itertools.islice(below, self._plan.batch)):
             while left:
                 deleted, left = self._delete(left)
                 found += deleted
@@ -176,6 +177,10 @@ class Run:
             raise _Over
         self._yield()
 
+    def _yield(self) -> None:
+        self._tenure = self._tenure.yield_to_waiters()
+        self._yielded = self._plan.clock.now()
+
     def _checkpoint(self) -> None:
         """Do between two queries what is due after a batch: many may come before the first one."""
         now = self._plan.clock.now()
@@ -186,43 +191,29 @@ class Run:
     def _keeps_too_many(self) -> bool:
         return len(self._kept) >= _MOST_KEPT
 
-    def _yield(self) -> None:
-        self._tenure = self._tenure.yield_to_waiters()
-        self._yielded = self._plan.clock.now()
-
-    def _batches(self, found: Iterable[Found]) -> Iterator[list[Found]]:
-        batch: list[Found] = []
-        for each in found:
-            batch.append(each)
-            if len(batch) == self._plan.batch:
-                yield batch
-                batch = []
-        if batch:
-            yield batch
-
     def _delete(self, batch: list[Found]) -> tuple[int, list[Found]]:
         """Delete entities; return how many, and those that are left if assets take long."""
         entities = self._read_all(batch)
         ends = self._plan.clock.now() + _BATCH_SECONDS
         ready: list[Found] = []
         left = self._left(batch, entities)
+        assets = self._plan.assets
         for number, each in enumerate(batch):
-            entity = entities.get(each.key)
             if each.key in self._kept or _is_below_one(each, left):
                 continue
-            assets, classes = self._plan.assets, type(entity).__mro__
-            remove = next((assets[each] for each in classes if each in assets), None)
-            if remove is not None and number and self._plan.clock.now() >= ends:
-                return self._delete_all(ready), batch[number:]
-            if remove is not None and (self._tenure.lost or not self._tenure.expires_in):
-                raise errors.LockNotHeld("the lease ended in a deletion", lock_id=self._owner)
-            try:
-                if remove is not None:
+            entity = entities.get(each.key)
+            remove = next((assets[cls] for cls in type(entity).__mro__ if cls in assets), None)
+            if remove is not None:
+                if number and self._plan.clock.now() >= ends:
+                    return self._delete_all(ready), batch[number:]
+                if self._tenure.lost or not self._tenure.expires_in:
+                    raise errors.LockNotHeld("the lease ended in a deletion", lock_id=self._owner)
+                try:
                     remove(entity)
-            except Exception as error:
-                self._keep(each, error)
-            else:
-                ready.append(each)
+                except Exception as error:
+                    self._keep(each, error)
+                    continue
+            ready.append(each)
         return self._delete_all(ready), []
 
     def _read_all(self, batch: list[Found]) -> dict[Any, Any]:
@@ -235,16 +226,12 @@ class Run:
             return _read(_naming(batch) | owning)
         except DATASTORE_ERRORS:
             raise
-        except Exception:
-            found: dict[Any, Any] = {}
-            for each in batch:
-                try:
-                    found |= _read(_naming([each]) | (owning & {each.key}))
-                except DATASTORE_ERRORS:
-                    raise
-                except Exception as error:
-                    self._keep(each, error)
-            return found
+        except Exception as error:
+            if len(batch) > 1:
+                alone = (self._read_all([each]) for each in batch)
+                return {key: entity for found in alone for key, entity in found.items()}
+            self._keep(batch[0], error)
+            return {}
 
     def _delete_all(self, batch: list[Found]) -> int:
         """Delete entities in one transaction; each by itself if that is refused."""

@@ -29,7 +29,6 @@ from userlock.errors import ConfigurationError
 from userlock.ids import quoted, show_key
 from userlock.lock.lease import check_lock_id
 from userlock.ndb import owners
-from userlock.ndb.context import in_transaction
 from userlock.ndb.lock_ids import lock_id_of, lock_id_of_key
 from userlock.ndb.model import Model, WriteIdProperty
 from userlock.ndb.patches import kind_of
@@ -209,7 +208,6 @@ class Tree:
         self.name = name or kind
         self._model = model
         self._on_delete = on_delete
-        self._clock = clock
 
         def delete(owner: str, deletion: str) -> None:
             Run(self._plan, self._job, owner, _row_key(owner, deletion)).run()
@@ -236,9 +234,7 @@ class Tree:
             raise ValueError(f"note is a text of up to {_MOST_NOTE} characters, not {note!r:.80}")
         begin = functools.partial(self._begin, key, owner, note)
         with owners.in_namespace_of(key):
-            if in_transaction():
-                return begin()
-            deletion: Deletion = ndb.transaction(begin)
+            deletion: Deletion = ndb.transaction(begin, join=True)
             return deletion
 
     def _owner_of(self, key: Any, root: Any = None) -> str | None:
@@ -254,7 +250,7 @@ class Tree:
                 f"{show_key(key)} is under the lock of another owner than {quoted(owner)}, so the "
                 f"job could not delete what is below it. To fix it: leave owner= out"
             )
-        now = owners.micros_now(self._clock)
+        now = owners.micros_now(self._plan.clock)
         row = DeletionRow(
             key=_row_key(owner, f"{now:016x}{secrets.token_hex(6)}"),
             owner=owner,

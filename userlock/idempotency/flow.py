@@ -194,9 +194,8 @@ class Flow:
         with self._step(name):
             points, point = self._points, self._reached(name, "call")
             if point is None:
-                chosen = provider() if callable(provider) else provider
-                point = {"name": name, "kind": "call", "asked": True}
-                point["provider"] = self._storable(name, chosen)
+                chosen = self._storable(name, provider() if callable(provider) else provider)
+                point = {"name": name, "kind": "call", "provider": chosen}
                 points = [*points, point]
             if "out" in point:
                 return point["out"]
@@ -208,12 +207,10 @@ class Flow:
                 self._change(lambda row: self._put_asked(row, points, locked=locked))
                 self._lock.leave()
                 out = self._call(name, limited, final, detail, transient, attempts)
-                out = self._storable(name, out)
-                position = len(self._passed)
-                before, after = self._points[: position - 1], self._points[position:]
-                replied = {"name": name, "kind": "call", "provider": chosen, "out": out}
-                self._change(lambda row: self._put(row, [*before, replied, *after], calling=True))
-            return out
+                # It is the last one: after a call without a reply there is no other step.
+                replied = {**point, "out": self._storable(name, out)}
+                self._change(lambda row: self._put(row, [*points[:-1], replied], calling=True))
+            return replied["out"]
 
     def _put_asked(self, row: Any, points: list[dict[str, Any]], *, locked: bool) -> None:
         """Note that this attempt is about to leave the user's lock."""

@@ -28,18 +28,10 @@ from userlock.apps import note_made
 from userlock.callsite import raised_at
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.events import LISTENERS, RequestServed
+from userlock.idempotency import rows
 from userlock.idempotency.answers import Answer, is_kept
 from userlock.idempotency.flow import Flow
-from userlock.idempotency.rows import (
-    DONE,
-    OPEN,
-    Request,
-    checked,
-    complete_after,
-    request_key,
-    request_of,
-    requests_before,
-)
+from userlock.idempotency.rows import Request
 from userlock.idempotency.runner import Run
 from userlock.ids import quoted, show_key
 from userlock.lock.lease import check_lock_id
@@ -167,7 +159,7 @@ class Flows:
         """
         removed = 0
         now = micros_now(self._clock)
-        for key in requests_before(DONE, now):
+        for key in rows.requests_before(rows.DONE, now):
             if stopped():
                 break
             removed += ndb.transaction(lambda key=key: self._remove(key, now))
@@ -197,9 +189,8 @@ class Flows:
         """
         now = micros_now(self._clock)
         begun_by = math.inf if older_than is None else now - round(older_than * 1e6)
-        keys = requests_before(OPEN, now + 1) if older_than is None else requests_before(OPEN)
         seen: Counter[Any] = Counter()
-        for key in keys:
+        for key in rows.requests_before(rows.OPEN, now + 1 if older_than is None else None):
             seen[key.parent()] += 1
             if share is not None and seen[key.parent()] > share:
                 continue
@@ -216,7 +207,7 @@ class Flows:
             known = row.flow in self._registered and row.params is not None
             if row.is_finished or row.begun_at > begun_by or not known:
                 return None
-            return request_of(row)
+            return rows.request_of(row)
         except Exception:  # whatever its bytes raise: it must not stop the others
             log.exception("the request %s is malformed", show_key(key))
             return None
@@ -226,10 +217,10 @@ class Flows:
 
         It is about to be completed, or has failed: the others have their turn.
         """
-        row = request_key(request.user_id, request.key).get()
+        row = rows.request_key(request.user_id, request.key).get()
         if row is None or row.is_finished:
             return False
-        row.complete_at = micros_now(self._clock) + complete_after(row.attempts)
+        row.complete_at = micros_now(self._clock) + rows.complete_after(row.attempts)
         row.put()
         return True
 
@@ -260,7 +251,7 @@ class Flows:
 
         In an ndb context, whose namespace is the request's.
         """
-        return self._completable(request_key(check_lock_id(user_id), key), math.inf)
+        return self._completable(rows.request_key(check_lock_id(user_id), key), math.inf)
 
     def context(self, *, own: bool = False) -> contextlib.AbstractContextManager[None]:
         """Open an ndb context where none is open; an own one in any case for a request."""
@@ -300,44 +291,39 @@ class Flows:
             function, registered_hours = self._registered[request.flow]
             keep_hours = registered_hours if keep_hours is None else keep_hours
         keep_hours = self._keep_hours if keep_hours is None else check_keep_hours(keep_hours)
+        run = Run(
+            request=request,
+            function=function,
+            service=self._service,
+            clock=self._clock,
+            wait_timeout=wait_timeout,
+            refuse=refuse,
+            keep_seconds=keep_hours * 3600,
+            claim_seconds=self._claim_seconds,
+        )
         began = self._clock.now()
-        run: Run | None = None
         try:
-            request = checked(request)
-            run = Run(
-                request=request,
-                key=request_key(request.user_id, request.key),
-                function=function,
-                service=self._service,
-                clock=self._clock,
-                wait_timeout=wait_timeout,
-                refuse=refuse,
-                keep_seconds=keep_hours * 3600,
-                claim_seconds=self._claim_seconds,
-            )
             answer = run.run()
         except Exception as error:
-            outcome = _OUTCOMES.get(type(error), "unfinished")
-            self._tell(request, outcome, run, began, _shown(error))
+            self._tell(run, began, _OUTCOMES.get(type(error), "unfinished"), _shown(error))
             raise
         if answer.replayed:
-            self._tell(request, "replayed", run, began)
+            self._tell(run, began, "replayed")
         elif not is_kept(answer.status):
-            self._tell(request, "unfinished", run, began, f"answered with {answer.status}")
+            self._tell(run, began, "unfinished", f"answered with {answer.status}")
         else:
-            self._tell(request, "done" if run.attempt == 1 else "resumed", run, began)
+            self._tell(run, began, "done" if run.attempt == 1 else "resumed")
         return answer
 
-    def _tell(
-        self, request: Request, outcome: str, run: Run | None, began: float, error: str = ""
-    ) -> None:
+    def _tell(self, run: Run, began: float, outcome: str, error: str = "") -> None:
         if outcome in RequestServed.WARNED or LISTENERS.watched():
+            user_id = run.request.user_id
             LISTENERS.emit(
                 RequestServed(
-                    request.user_id if isinstance(request.user_id, str) else None,
-                    flow=request.flow,
+                    user_id if isinstance(user_id, str) else None,
+                    flow=run.request.flow,
                     outcome=outcome,
-                    attempt=0 if run is None else run.attempt,
+                    attempt=run.attempt,
                     seconds=self._clock.now() - began,
                     error=error[:_MOST_ERROR],
                 )

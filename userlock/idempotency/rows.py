@@ -122,33 +122,25 @@ def requests_before(standing: str, micros: int | None = None) -> Iterator[Any]:
     Of all namespaces and shards, so that those of no user are always the first.
     """
     shards = [
-        oldest(namespace, standing, shard, before=micros).iter(projection=[RequestRow.standing])
+        query(namespace, standing, shard, before=micros).iter(projection=[RequestRow.standing])
         for namespace in owners.namespaces()
-        if _query(namespace, standing).get(keys_only=True) is not None
+        if query(namespace, standing).get(keys_only=True) is not None
         for shard in range(owners.SHARDS)
     ]
     for row in heapq.merge(*shards, key=lambda row: row.standing.rpartition("|")[2]):
         yield row.key
 
 
-def oldest(namespace: str, standing: str, shard: int, *, before: int | None = None) -> Any:
-    """Return a query of the requests of a shard that stand so, by their time."""
-    return _query(namespace, standing, shard, before=before)
-
-
-def newest(namespace: str, standing: str, shard: int) -> Any:
-    return _query(namespace, standing, shard, descending=True)
-
-
-def _query(namespace: str, standing: str, shard: int | None = None, **options: Any) -> Any:
+def query(namespace: str, standing: str, shard: int | None = None, **options: Any) -> Any:
+    """Return a query of the requests that stand so, by their time; options of `shard_query`."""
     index = RequestRow.standing
     return owners.shard_query(index, RequestRow, standing, shard, namespace=namespace, **options)
 
 
 def keys_of_owner(user_id: str, most: int = 1_000) -> list[Any]:
     """Return the keys of a user's requests, in the namespace of the running code."""
-    query = RequestRow.query(ancestor=owners.owner_key(user_id))
-    return list(query.fetch(most, keys_only=True))
+    found = RequestRow.query(ancestor=owners.owner_key(user_id))
+    return list(found.fetch(most, keys_only=True))
 
 
 def request_key(user_id: str, key: str) -> Any:
@@ -159,8 +151,8 @@ def request_key(user_id: str, key: str) -> Any:
 def points_in(encoded: str) -> list[dict[str, Any]]:
     """Return the recovery points of a request, in the order in which they were reached.
 
-    A document each: `name`, `kind` ("phase" or "call"), and its `out`; of a call that
-    was begun and perhaps made, `asked` instead.
+    A document each: `name`, `kind` ("phase" or "call"), and its `out`, which a call lacks that was
+    begun and perhaps made.
     """
     return [dict(each) for each in json.loads(encoded)]
 

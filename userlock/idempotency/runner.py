@@ -22,13 +22,14 @@ from google.cloud import ndb
 
 from userlock.clock import Clock
 from userlock.errors import EntityExistsError, LockTimeout, NotStorable, RequestRunning
+from userlock.idempotency import rows
 from userlock.idempotency.answers import Answer, is_kept, json_answer
 from userlock.idempotency.flow import Finished, Flow
-from userlock.idempotency.rows import Request, RequestRow, check_same, complete_after
+from userlock.idempotency.rows import Request, RequestRow
 from userlock.idempotency.user_lock import UserLock
 from userlock.json_values import written
 from userlock.lock.held_lock import HeldLock, was_contended
-from userlock.lock.scope import LockScope, current_scope, scope
+from userlock.lock.scope import current_scope, scope
 from userlock.lock.service import LockService
 from userlock.ndb.context import in_transaction
 from userlock.ndb.owners import micros_now
@@ -49,7 +50,6 @@ class Run:
     """
 
     request: Request
-    key: Any
     function: Callable[[Flow], Any]
     service: LockService | None
     clock: Clock
@@ -60,6 +60,8 @@ class Run:
     attempt: int = 0
 
     def run(self) -> Answer:
+        self.request = rows.checked(self.request)
+        self.key = rows.request_key(self.request.user_id, self.request.key)
         if in_transaction():
             raise RuntimeError(
                 f"{self.request.flow} has transactions of its own, and is called in one"
@@ -69,7 +71,8 @@ class Run:
             return _replay(seen)
         refuse = self.refuse and seen is not None
         waits = 0 if refuse else self.wait_timeout
-        with self._scope() as opened:
+        outer = current_scope()  # its locks are then ours
+        with scope(self.service) if outer is None else contextlib.nullcontext(outer) as opened:
             try:
                 with UserLock(opened, self.key, self.request.user_id, waits) as lock:
                     return self._run(seen, lock)
@@ -113,14 +116,13 @@ class Run:
             except Finished as end:
                 return end.answer
             except Exception as error:
-                # The last transaction has met another one. What is stored is not done again.
-                if is_conflict(error) and flow.answer is None and run < _MOST_RUNS:
-                    flow.restart()
-                    continue
-                if flow.answer is None:
+                if flow.answer is not None:
+                    log.exception("flow %s has failed after its answer", self.request.flow)
+                    return flow.answer
+                if not is_conflict(error) or run == _MOST_RUNS:
                     raise
-                log.exception("flow %s has failed after its answer", self.request.flow)
-                return flow.answer
+                # The last transaction has met another one. What is stored is not done again.
+                flow.restart()
         if flow.answer is not None:
             return flow.answer
         return result if isinstance(result, Answer) else self._answer(result)
@@ -160,7 +162,7 @@ class Run:
                 self.key.delete(use_cache=False, use_global_cache=False)
             row = self._new()
         else:
-            check_same(row.fields, self.request)
+            rows.check_same(row.fields, self.request)
             if row.is_finished:
                 return row
             has_lost = row.token == ended if row.calling else row.claimed_locked
@@ -193,12 +195,12 @@ class Run:
         row.claimed_locked, row.calling = not tenure.degraded, False
         now = micros_now(self.clock)
         row.claimed_until = now + round(self.claim_seconds * 1e6)
-        row.complete_at = now + complete_after(row.attempts)
+        row.complete_at = now + rows.complete_after(row.attempts)
 
     def _look_up(self) -> dict[str, Any] | None:
         seen = RequestRow.fields_of(self.key, micros_now(self.clock))
         if seen is not None:
-            check_same(seen, self.request)
+            rows.check_same(seen, self.request)
         return seen
 
     def _answer(self, value: Any) -> Answer:
@@ -214,11 +216,6 @@ class Run:
     def _running(self, retry_after: int) -> RequestRunning:
         text = "the same request is running"
         return self.request.error(RequestRunning, text, retry_after=max(retry_after, 1))
-
-    def _scope(self) -> contextlib.AbstractContextManager[LockScope]:
-        """Open a scope, unless there is one, whose locks are then ours."""
-        outer = current_scope()
-        return scope(self.service) if outer is None else contextlib.nullcontext(outer)
 
 
 def _replay(fields: dict[str, Any]) -> Answer:

@@ -426,7 +426,7 @@ class Put(Write):
         prepare()
         rows = self._model._userlock_rows
         try:
-            wanted = () if rows is None else rows.wanted(entity)
+            wanted = () if rows is None else rows.claims_of(entity)
         except LockIdError:
             self._check()  # which says it with more words, if it says it
             raise
@@ -438,7 +438,7 @@ class Put(Write):
         if self.attempt is not None:
             self._check_other_object(self.attempt.latest.get(self.key))
         if rows is not None:
-            self.further = rows.further
+            self.further = rows
             self.rows, self.claimed = rows.change(entity, wanted, self._known_rows())
         if entity._userlock_new_write_id is not None:
             self.write_id = entity._userlock_new_write_id(entity)
@@ -575,7 +575,7 @@ class Delete(Write):
             raise self.refused(0)  # the version that its request has seen is forgotten
         rows = self._model._userlock_rows
         if rows is not None:
-            self.rows, self.further = rows.removal(), rows.further
+            self.rows, self.further = rows.Claims(), rows
 
     def landed(self, outcome: Landed) -> None:
         """Note it: a put of an object of that version creates the entity again."""

@@ -118,8 +118,6 @@ class OidcToken:
     def check(self, header: Header) -> None:
         try:
             claims = self._claims(_bearer(header, self._header(header)))
-        except CertificatesUnavailable as error:
-            raise Refused(503, f"the token cannot be verified: {error}") from error
         except Refused:
             raise
         except Exception as error:  # whatever a stranger's token makes of the parser
@@ -253,10 +251,9 @@ class Callers:
         for each in self._callers:
             try:
                 each.check(header)
+                return
             except Refused as refused:
                 refusals.append(refused)
-            else:
-                return
         raise max(refusals, key=lambda refused: refused.status)
 
 
@@ -284,10 +281,6 @@ def _several(name: str, given: str | Iterable[str]) -> tuple[str, ...]:
 # --- certificates -------------------------------------------------------------------------------
 
 
-class CertificatesUnavailable(Exception):
-    """The certificates cannot be had for now."""
-
-
 class Certificates:
     """The certificates at a URL, {key id: certificate in PEM}, as of Google. Thread-safe.
 
@@ -300,8 +293,8 @@ class Certificates:
         self._clock = clock
         self._fetch = fetch or _fetch
         self._by_id: Mapping[str, bytes] = {}
-        self._fetched: float | None = None
-        self._failed: tuple[float, str] | None = None
+        self._tried = self._fetched = -math.inf
+        self._problem = ""  # with the last fetch
         self._reset()
         reset_in_child(self._reset)
 
@@ -309,33 +302,36 @@ class Certificates:
         self._lock = threading.Lock()
 
     def get(self, key_id: str) -> bytes | None:
-        """Return a key's certificate in PEM; None if the issuer has no such key."""
+        """Return a key's certificate in PEM; None if the issuer has no such key.
+
+        `Refused`, with 503: the issuer does not answer.
+        """
         certificate = self._by_id.get(key_id)
-        if certificate is not None and self._age() < FRESH_SECONDS:
+        if certificate is not None and self._since(self._fetched) < FRESH_SECONDS:
             return certificate  # without the lock: another thread may be waiting for the issuer
         with self._lock:
-            wanted = FRESH_SECONDS if key_id in self._by_id else AGAIN_SECONDS
-            problem = self._refresh() if self._age() >= wanted else ""
+            wait = FRESH_SECONDS if key_id in self._by_id else AGAIN_SECONDS
+            wait = AFTER_FAILURE_SECONDS if self._problem else wait
+            if self._since(self._tried) >= wait:
+                self._refresh()
             certificate = self._by_id.get(key_id)
-            if problem and (certificate is None or self._age() >= USABLE_SECONDS):
-                raise CertificatesUnavailable(f"{self._url}: {problem}")
+            is_old = self._since(self._fetched) >= USABLE_SECONDS
+            if self._problem and (certificate is None or is_old):
+                text = f"the token cannot be verified: {self._url}: {self._problem}"
+                raise Refused(503, text)
             return certificate
 
-    def _age(self) -> float:
-        return math.inf if self._fetched is None else self._clock.now() - self._fetched
+    def _since(self, moment: float) -> float:
+        return self._clock.now() - moment
 
-    def _refresh(self) -> str:
-        """Fetch them again. Returns the problem, if there is one."""
-        now = self._clock.now()
-        if self._failed is not None and now - self._failed[0] < AFTER_FAILURE_SECONDS:
-            return self._failed[1]
+    def _refresh(self) -> None:
         try:
             self._by_id = _certificates(self._fetch(self._url))
         except Exception as error:
-            self._failed = self._clock.now(), f"{type(error).__name__}: {error}"[:200]
-            return self._failed[1]
-        self._fetched, self._failed = self._clock.now(), None
-        return ""
+            self._problem = f"{type(error).__name__}: {error}"[:200]
+        else:
+            self._problem, self._fetched = "", self._clock.now()
+        self._tried = self._clock.now()
 
 
 def _fetch(url: str) -> bytes:

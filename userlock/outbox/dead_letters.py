@@ -137,22 +137,17 @@ class DeadLetters:
 
         `cause`: a job's name, or that and the class of the error, as in `Letter.cause`.
         """
-        found: list[Letter] = []
-        for namespace in namespaces():
-            query = dead_jobs(self._outbox, namespace, cause)
-            found += map(letter_of, query.fetch(most - len(found), use_cache=False))
-            if len(found) >= most:
-                break
-        return found
+        rows = itertools.chain.from_iterable(
+            dead_jobs(self._outbox, namespace, cause).iter(limit=most, use_cache=False)
+            for namespace in namespaces()
+        )
+        return list(map(letter_of, itertools.islice(rows, most)))
 
     def count(self, cause: str = "", *, most: int = 100_000) -> int:
         """Return how many there are, counted up to `most`."""
-        counted = 0
-        for namespace in namespaces():
-            counted += dead_jobs(self._outbox, namespace, cause).count(most - counted)
-            if counted >= most:
-                break
-        return counted
+        queries = (dead_jobs(self._outbox, namespace, cause) for namespace in namespaces())
+        found: int = sum(query.count(most) for query in queries)
+        return min(found, most)
 
     def redrive(
         self,
@@ -231,51 +226,40 @@ class DeadLetters:
     def _redrive_batch(
         self, keys: Sequence[Any], wait_timeout: float, died_by: float
     ) -> tuple[set[Any], set[Any]]:
-        """Redrive jobs together; one by one if that fails, as one row is malformed, or in conflict.
+        """Redrive jobs together; each alone if that fails, as a row is malformed, or in conflict.
 
         Returns the keys of those redriven, and of busy owners.
         """
-        together: list[Any] = []
-        alone: list[Any] = []
-        busy: list[Any] = []
-        rows: Sequence[Any] = ()
-        with batch_scope(self._service, "redrive of dead jobs"), contextlib.ExitStack() as locks:
-            for root, group in itertools.groupby(keys, key=lambda key: key.root()):
-                owner, owned = owner_of(root), list(group)
-                if owner is None:
-                    alone += owned
-                    continue
-                try:
-                    locks.enter_context(_lock(owner, wait_timeout))
-                except LockTimeout:
-                    busy += owned
-                else:
-                    together += owned
-            if together:
-                try:
-                    # Not again in here: all these owners would wait for its pauses.
-                    rows = ndb.transaction(lambda: self._revive(together, None, died_by), retries=0)
-                except CommitInDoubt:
-                    raise
-                except Exception as error:
-                    log.debug("a batch is redriven one by one: %s", type(error).__name__)
-                    alone += together
+        busy: set[Any] = set()
+        # Not again together: all these owners would wait for its pauses.
+        retries = 0 if len(keys) > 1 else 3
+        scope = batch_scope(self._service, "redrive of dead jobs")
+        try:
+            with scope, contextlib.ExitStack() as locks:
+                for _, group in itertools.groupby(keys, key=lambda key: key.root()):
+                    owned = list(group)
+                    try:
+                        locks.enter_context(_lock(_owner_of(owned[0]), wait_timeout))
+                    except LockTimeout:
+                        busy.update(owned)
+                free = [key for key in keys if key not in busy]
+                rows = ndb.transaction(lambda: self._revive(free, None, died_by), retries=retries)
+        except CommitInDoubt:
+            raise
+        except Exception as error:
+            if len(keys) > 1:
+                log.debug("a batch is redriven one by one: %s", type(error).__name__)
+                alone = [self._redrive_batch([key], wait_timeout, died_by) for key in keys]
+                redriven, waiting = zip(*alone, strict=True)
+                return set().union(*redriven), set().union(*waiting)
+            if is_conflict(error):
+                return set(), set(keys)
+            if not isinstance(error, _OF_ROW):
+                raise
+            _report(keys[0], "redriven", error)
+            return set(), set()
         self._wake(rows)
-        redriven = {row.key for row in rows}
-        for key in alone:
-            try:
-                if any(key.root() == each.root() for each in busy):
-                    busy.append(key)  # its owner was waited for
-                elif self.redrive(key, wait_timeout=wait_timeout, died_by=died_by):
-                    redriven.add(key)
-            except Exception as error:
-                if isinstance(error, LockTimeout) or is_conflict(error):
-                    busy.append(key)
-                elif isinstance(error, _OF_ROW):
-                    _report(key, "redriven", error)
-                else:
-                    raise
-        return redriven, set(busy)
+        return {row.key for row in rows}, busy
 
     def _revive(self, keys: Sequence[Any], stamp: int | None, died_by: float) -> Sequence[Any]:
         """Let those run again that are still as they are meant; return them."""
@@ -296,9 +280,7 @@ class DeadLetters:
         return revived
 
     def _wake(self, rows: Sequence[Any]) -> None:
-        due = [Due(row.key, row.tier) for row in rows]
-        if due:
-            self._waker.wake(due, timeout=_WAKE_SECONDS)
+        self._waker.wake((Due(row.key, row.tier) for row in rows), timeout=_WAKE_SECONDS)
 
     def delete(self, key: Any, *, stamp: int | None = None, died_by: float = math.inf) -> bool:
         """Delete a dead letter for good; return False if it is not dead. Options: as `redrive`.
@@ -322,9 +304,7 @@ class DeadLetters:
                 for key in keys:
                     try:
                         row = self._delete(key, None, died_by)
-                    except Exception as error:
-                        if not isinstance(error, _OF_ROW):
-                            raise
+                    except _OF_ROW as error:
                         _report(key, "purged", error)
                         continue
                     if row is not None:
@@ -385,6 +365,14 @@ class _Pace:
             self._clock.sleep(min(left, _NAP_SECONDS))
         self._following = max(self._following, self._clock.now()) + number / self._rate
         return not self._stopped()
+
+
+def _owner_of(key: Any) -> str | None:
+    owner = owner_of(key.root())
+    if owner is None:  # only the rows tell
+        row = key.get(use_cache=False, use_global_cache=False)
+        owner = None if row is None else row.owner
+    return owner
 
 
 def _lock(owner: str | None, wait_timeout: float | None) -> contextlib.AbstractContextManager[Any]:

@@ -73,16 +73,11 @@ class Retry:
     tiers: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        ranges = {
-            "attempts": (1, 1000),
-            "first_seconds": (0, 86_400),
-            "factor": (1, 100),
-            "most_seconds": (0, 30 * 86_400),
-            "jitter": (0, 1),
-        }
-        for name, (least, most) in ranges.items():
-            check = check_count if name == "attempts" else check_number
-            check(f"Retry: {name}", getattr(self, name), least=least, most=most)
+        check_count("Retry: attempts", self.attempts, least=1, most=1000)
+        check_number("Retry: first_seconds", self.first_seconds, least=0, most=86_400)
+        check_number("Retry: factor", self.factor, least=1, most=100)
+        check_number("Retry: most_seconds", self.most_seconds, least=0, most=30 * 86_400)
+        check_number("Retry: jitter", self.jitter, least=0, most=1)
         for failures, tier in self.tiers.items():
             if not isinstance(failures, int) or failures < 1 or not isinstance(tier, str):
                 raise ValueError(
@@ -90,11 +85,11 @@ class Retry:
                     f"{{{failures!r}: {tier!r}}}"
                 )
 
-    def pause(self, failures: int, chance: Callable[[], float] = random.random) -> float:
+    def pause(self, failures: int) -> float:
         """Return the pause after so many failures, in seconds."""
         exponent = min(failures - 1, 64)
         whole = min(self.first_seconds * self.factor**exponent, self.most_seconds)
-        return whole * (1 - self.jitter * chance())
+        return whole * random.uniform(1 - self.jitter, 1)
 
     def tier(self, failures: int, default: str) -> str:
         """Return the tier after so many failures."""
@@ -114,6 +109,15 @@ class StagedJob(NamedTuple):
     key: str
     owner: str | None
     duplicate: bool = False
+
+
+def outside(what: str, job: str, instead: str) -> JobStagedOutside:
+    """Return the error of something that a transaction would have to carry with a job."""
+    return JobStagedOutside(
+        f"{what} outside of a transaction, which would have to carry it. To fix it: do that in "
+        f"the `@userlock.transactional` function that writes the change, or use {instead}()",
+        job=job,
+    )
 
 
 class JobOptions(TypedDict, total=False):
@@ -277,12 +281,7 @@ class Job(Generic[_P, _R]):
         row.enqueue()
         row.look_when_ready()
         if not in_transaction():
-            raise JobStagedOutside(
-                f"job {self.name} was staged outside of a transaction, which would have to carry "
-                f"it. To fix it: stage it in the `@userlock.transactional` function that "
-                f"writes the change, or use stage_now()",
-                job=self.name,
-            )
+            raise outside(f"job {self.name} was staged", self.name, "stage_now")
         if self._client.is_elsewhere():
             raise ConfigurationError(
                 f"job {self.name} was staged in the ndb context of another database than its "

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 from google.cloud import ndb
@@ -16,8 +16,7 @@ from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import ConfigurationError
 from userlock.lock.service import LockService, check_service
 from userlock.ndb.client import ClientOfProcess, is_foreign
-from userlock.ndb.context import in_transaction
-from userlock.ndb.owners import OwnerRow, in_namespace, is_below_root, joined
+from userlock.ndb.owners import OwnerRow, in_namespace, in_namespace_of, is_below_root, joined
 from userlock.numbers import check_seconds
 from userlock.outbox.dead_letters import DeadLetters
 from userlock.outbox.engines import Engine, open_engine
@@ -177,7 +176,9 @@ class Outbox:
             GoogleAPIError, CommitInDoubt: Datastore does not answer. The relay asks again.
         """
         with self.context():
-            return self._worker.run(own_job_key(key))
+            found = own_job_key(key)
+            with in_namespace_of(found):
+                return self._worker.run(found)
 
     def relay(self, *, seconds: float = 50.0) -> Relayed:
         """Ask the engines once for all jobs that are due and still there, for at most that time.
@@ -208,9 +209,8 @@ class Outbox:
         Raises:
             ValueError: the text is no key of a job.
         """
-        found = own_job_key(key)
-        cancel = functools.partial(self._worker.cancel, found)
-        cancelled: bool = cancel() if in_transaction() else ndb.transaction(cancel)
+        cancel = functools.partial(self._worker.cancel, own_job_key(key))
+        cancelled: bool = ndb.transaction(cancel, join=True)
         return cancelled
 
     def _stage_periodic(self) -> None:
@@ -233,11 +233,9 @@ class Outbox:
         """Return a relay with a lease of its own: threads and forks share an outbox."""
         return Relay(self.name, self._waker, self._clock, self._chores)
 
-    @contextlib.contextmanager
-    def context(self) -> Iterator[None]:
+    def context(self) -> contextlib.AbstractContextManager[None]:
         """Open an ndb context, where none is open."""
-        with self._client.context("the outbox is"):
-            yield
+        return self._client.context("the outbox is")
 
     def close(self) -> None:
         """Close the engines."""

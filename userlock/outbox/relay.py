@@ -71,14 +71,6 @@ class _LeaseLost(Exception):
     """Another relay has the shard."""
 
 
-class _Turn(NamedTuple):
-    """The work of a turn of a shard. `cursor`: behind what was looked at; None at the end."""
-
-    woken: int = 0
-    refused: int = 0
-    cursor: Any = None
-
-
 @dataclasses.dataclass
 class Relay:
     """A relay, for one thread: its leases are its own."""
@@ -89,16 +81,15 @@ class Relay:
     chores: Sequence[Callable[[], None]] = ()
 
     def __post_init__(self) -> None:
-        #: The jobs of each owner that were asked for in this round.
-        self._asked = collections.Counter[Any]()
         self._token = secrets.token_hex(12)
 
     def run_once(self, *, seconds: float = 50.0) -> Relayed:
         """Look through all namespaces and shards once, in an ndb context; end after that time."""
         ends = self.clock.now() + seconds
-        self._asked.clear()
-        woken = refused = 0
-        worked: set[tuple[str, int]] = set()
+        #: Of this round: the jobs of each owner that were asked for, and the leases.
+        self._asked = collections.Counter[Any]()
+        self._leases: set[Any] = set()
+        self._woken = self._refused = 0
         now, found = micros_now(self.clock), namespaces()  # (a cursor is for one query)
         #: A namespace, a shard of it, and where in that; first the namespaces alone.
         turns: collections.deque[tuple[str, int | None, Any]] = collections.deque(
@@ -107,36 +98,34 @@ class Relay:
         while turns and self.clock.now() < ends:
             namespace, shard, cursor = turns.popleft()
             with in_namespace(namespace):
-                if shard is None:
-                    if has_jobs(self.outbox):
-                        own = random.sample(range(SHARDS), SHARDS)
-                        turns.extendleft((namespace, each, None) for each in own)
-                    continue
-                turn = self._run_shard(due_jobs(self.outbox, shard, now), shard, cursor, ends)
-            if turn is None:
-                continue
-            worked.add((namespace, shard))
-            woken, refused = woken + turn.woken, refused + turn.refused
-            if turn.cursor is not None:
-                turns.append((namespace, shard, turn.cursor))
-        return Relayed(woken, refused, len(worked))
+                if shard is not None:
+                    cursor = self._run_shard(due_jobs(self.outbox, shard, now), shard, cursor, ends)
+                    if cursor is not None:
+                        turns.append((namespace, shard, cursor))
+                elif has_jobs(self.outbox):
+                    own = random.sample(range(SHARDS), SHARDS)
+                    turns.extendleft((namespace, each, None) for each in own)
+        return Relayed(self._woken, self._refused, len(self._leases))
 
-    def _run_shard(self, jobs: Any, shard: int, cursor: Any, ends: float) -> _Turn | None:
-        """Wake for some of what is due in a shard; None if there is nothing, or no lease."""
+    def _run_shard(self, jobs: Any, shard: int, cursor: Any, ends: float) -> Any:
+        """Wake for some of what is due in a shard; return a cursor behind it, or None at the end.
+
+        Also None if another relay has the lease.
+        """
         lease = self._take(shard) if jobs.get(keys_only=True, **_FRESH) else None
         if lease is None:
             return None
-        turn = _Turn(cursor=cursor)
+        self._leases.add(lease.key)
         try:
             for _ in range(_TURN):
-                turn = self._batch(jobs, lease, turn)
-                if turn.cursor is None or self.clock.now() >= ends:
+                cursor = self._batch(jobs, lease, cursor)
+                if cursor is None or self.clock.now() >= ends:
                     break
             self._give_back(lease)
         except _LeaseLost:
             log.info("this relay has lost shard %d to another one", shard)
-            return turn._replace(cursor=None)
-        return turn
+            return None
+        return cursor
 
     def run(self, stopped: Callable[[], bool], context: Callable[[], Any]) -> None:
         pause, most = IDLE_SECONDS
@@ -163,13 +152,12 @@ class Relay:
             except Exception:
                 log.exception("a chore of the relay failed")
 
-    def _batch(self, jobs: Any, lease: Any, turn: _Turn) -> _Turn:
-        """Wake for a batch, and push it back; return the turn with it."""
-        start = turn.cursor
+    def _batch(self, jobs: Any, lease: Any, start: Any) -> Any:
+        """Wake for a batch, and push it back; return the cursor behind it, or None at the end."""
         if max(self._asked.values(), default=0) >= _SHARE:
             start, more = self._behind_full_shares(jobs, start)
             if not more:
-                return turn._replace(cursor=None)
+                return None
         rows, cursor, more = jobs.fetch_page(_BATCH, start_cursor=start, **_FRESH)
         rows = [row for row in rows if self._has_share(row.key)]
         due = [Due(row.key, row.tier) for row in rows]
@@ -180,9 +168,9 @@ class Relay:
             self._push_back(lease, woken)
         elif rows and len(self.waker.engines) == 1:
             more = False  # it takes none now
-        return _Turn(
-            turn.woken + len(woken), turn.refused + len(rows) - len(woken), cursor if more else None
-        )
+        self._woken += len(woken)
+        self._refused += len(rows) - len(woken)
+        return cursor if more else None
 
     def _has_share(self, key: Any) -> bool:
         return self._asked[_owner(key)] < _SHARE

@@ -96,9 +96,8 @@ class JobRow(PackedModel):
     def name_key(self) -> Any:
         if self.name is None:
             return None
-        if self.owner is None:
-            return ndb.Key(NameRow, self.name, namespace=self.key.namespace())
-        return ndb.Key(NameRow, self.name, parent=self.key.parent())
+        parent = None if self.owner is None else self.key.parent()
+        return ndb.Key(NameRow, self.name, parent=parent, namespace=self.key.namespace())
 
     @property
     def rank(self) -> tuple[int, int]:

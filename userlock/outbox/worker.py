@@ -33,14 +33,13 @@ from userlock.clock import Clock
 from userlock.events import LISTENERS, JobRan
 from userlock.ids import quoted
 from userlock.lock.api import global_lock
-from userlock.lock.configuration import default_service
 from userlock.lock.held_lock import HeldLock, was_contended
 from userlock.lock.lease import Priority
 from userlock.lock.scope import LockScope, current_scope, scope
 from userlock.lock.service import LockService
 from userlock.ndb import transactions
 from userlock.ndb.direct import swap
-from userlock.ndb.owners import in_namespace_of, micros_now
+from userlock.ndb.owners import micros_now
 from userlock.ndb.patches import look_up
 from userlock.ndb.transactions import is_conflict
 from userlock.outbox.context import JobContext, RetryAfter, running
@@ -73,6 +72,10 @@ _DRAIN_SECONDS = 10.0
 #: grow with the time that this goes on; after so long it is dead. In seconds.
 _UNKNOWN_PAUSES = (20.0, 600.0)
 _UNKNOWN_FOR = 3 * 86_400.0
+
+
+#: Its owner's lock cannot be had for now.
+_BUSY = errors.LockTimeout, errors.LockServiceUnavailable, errors.DeadlockDetected
 
 
 class Outcome(enum.Enum):
@@ -163,11 +166,7 @@ class Worker:
     )
 
     def run(self, key: Any) -> Outcome:
-        """Run the due jobs of an owner, as `Outbox.run` says. In an ndb context."""
-        with in_namespace_of(key):
-            return self._run_job(key)
-
-    def _run_job(self, key: Any) -> Outcome:
+        """Run the due jobs of an owner, as `Outbox.run` says, in the namespace."""
         few = None
         if is_ordered(key):
             few = JobRow.all_below(key.root(), "queued", self.outbox, _FEW)
@@ -191,11 +190,7 @@ class Worker:
                     if row.ordered:
                         return self._run_owner(key, opened, tenure, None if contended else few)
                     return self._run_alone(key, None if contended else row, opened, tenure)
-            except (
-                errors.LockTimeout,
-                errors.LockServiceUnavailable,
-                errors.DeadlockDetected,
-            ) as error:
+            except _BUSY as error:
                 log.debug("job %s of %s waits: %s", row.job, quoted(row.owner), error)
         self._put_off(key)
         return Outcome.BUSY
@@ -273,15 +268,13 @@ class Worker:
             unseen = first and locked and transactional
             if not self._note_claim(row, "" if unseen else token, locked=locked):
                 return None
-            try:
+            with contextlib.suppress(errors.StaleWriteError):
                 if row.name is not None:
                     ndb.transaction(functools.partial(self._put_and_free, row, row.name_key))
-                elif not unseen and not swap([row])[0]:
-                    row = None
-            except errors.StaleWriteError:
-                row = None
-            if row is not None:
-                return _Claim(row)
+                    return _Claim(row)
+                if unseen or swap([row])[0]:
+                    return _Claim(row)
+            row = None
 
     def _note_claim(self, row: Any, token: str, *, locked: bool) -> bool:
         now = micros_now(self.clock)
@@ -310,22 +303,19 @@ class Worker:
     def _run(self, claim: _Claim, opened: LockScope) -> str:
         row, attempt = claim.row, claim.row.attempts
         began = self.clock.now()
-        lag = self.clock.wall() - row.ready_at / 1e6
+        lag = max(self.clock.wall() - row.ready_at / 1e6, 0.0)
         job = self.jobs.get(row.job)
-        if job is not None and row.attempts > job.retry.attempts:
-            # Its last runs ended with their processes.
-            outcome, error = self._failed(claim, None)
+        if job is not None and attempt > job.retry.attempts:
+            outcome, error = self._failed(claim, None)  # its last runs ended with their processes
         else:
             outcome, error = self._run_once(claim, opened)
         seconds = self.clock.now() - began
-        ran = JobRan(row.owner, row.job, outcome, attempt, max(lag, 0.0), seconds, error)
-        LISTENERS.emit(ran)
+        LISTENERS.emit(JobRan(row.owner, row.job, outcome, attempt, lag, seconds, error))
         return outcome
 
     def _run_once(self, claim: _Claim, opened: LockScope) -> tuple[str, str]:
+        row, job = claim.row, self.jobs.get(claim.row.job)
         try:
-            row = claim.row
-            job = self.jobs.get(row.job)
             if job is None:
                 raise errors.UnknownJob(
                     f"no job {row.job} is registered in this process: it may belong to another "
@@ -453,13 +443,10 @@ class Worker:
 
 def batch_scope(service: LockService | None, request: str) -> Any:
     """Open a batch scope: with that service, that of the scope around it, or the configured one."""
-    outer = current_scope()
-    return scope(
-        service or (default_service() if outer is None else outer.service),
-        settings=None if outer is None else outer.settings,
-        priority=Priority.BATCH,
-        request=request,
-    )
+    outer, settings = current_scope(), None
+    if outer is not None:
+        service, settings = service or outer.service, outer.settings
+    return scope(service, settings=settings, priority=Priority.BATCH, request=request)
 
 
 def _is_claimed(row: Any, now: int, *, locked: bool) -> bool:

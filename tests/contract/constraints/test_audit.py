@@ -256,14 +256,14 @@ def test_it_goes_on_while_others_write(
 
     work._look_again = renamed_meanwhile  # type: ignore[method-assign]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(audit, "_are_in_order", _first_wrong(audit._are_in_order))
+        patch.setattr(audit, "_problems_of", _first_wrong(audit._problems_of))
         assert list(work.run(Campaign)) == []
     check_claims(Campaign)
 
 
-def _first_wrong(are_in_order: Callable[[Any], list[bool]]) -> Callable[[Any], list[bool]]:
-    first = iter([[False]])
-    return lambda entities: next(first, None) or are_in_order(entities)
+def _first_wrong(problems_of: Callable[[Any], list[Any]]) -> Callable[[Any], list[Any]]:
+    first = iter([["a problem"]])
+    return lambda entities: next(first, None) or problems_of(entities)
 
 
 def test_a_lost_reply_of_a_repair(datastore: userlock_emulator.Emulator) -> None:

@@ -14,7 +14,7 @@ from tests.contract.idempotency.conftest import KEY, Provider, request, rows
 from tests.contract.idempotency.paid import Paid, once
 from userlock.idempotency import Flow, Flows
 from userlock.idempotency import flow as attempts
-from userlock.idempotency import flows as requests
+from userlock.idempotency import rows as stored
 from userlock.idempotency.rows import RequestRow
 from userlock.idempotency.runner import Run
 from userlock.stores import MemoryStore
@@ -277,6 +277,6 @@ def test_an_index_that_is_wrong_removes_nothing(
             flows.run(request(key=f"{KEY}-{number}"), cut)
     flows.run(request(), lambda flow: 1)
     clock.advance(400 * DAY)
-    monkeypatch.setattr(requests, "requests_before", lambda *_: [row.key for row in rows()])
+    monkeypatch.setattr(stored, "requests_before", lambda *_: [row.key for row in rows()])
     flows.reap()
     assert sum(not row.is_finished for row in rows()) == 3

@@ -12,7 +12,7 @@ from userlock.outbox.authentication import (
     FRESH_SECONDS,
     USABLE_SECONDS,
     Certificates,
-    CertificatesUnavailable,
+    Refused,
 )
 from userlock.testing import ManualClock
 
@@ -70,7 +70,7 @@ def test_strangers_who_name_unknown_keys_cause_one_fetch_a_minute(
 def test_an_outage_before_the_first(issuer: Issuer, clock: ManualClock) -> None:
     issuer.down = True
     for _ in range(10):
-        with pytest.raises(CertificatesUnavailable, match="timed out"):
+        with pytest.raises(Refused, match="timed out"):
             issuer.certificates.get("a")
     assert issuer.fetched == 1, "each request waits for the issuer"
     clock.advance(AFTER_FAILURE_SECONDS)
@@ -84,11 +84,11 @@ def test_an_outage_later_is_survived_for_hours(issuer: Issuer, clock: ManualCloc
     clock.advance(FRESH_SECONDS)
     while clock.now() < USABLE_SECONDS - 600:
         assert issuer.certificates.get("a") == b"-----BEGIN a"
-        with pytest.raises(CertificatesUnavailable):  # it may be a new key: nobody can tell
+        with pytest.raises(Refused):  # it may be a new key: nobody can tell
             issuer.certificates.get("unknown")
         clock.advance(600)
     clock.advance(1200)
-    with pytest.raises(CertificatesUnavailable):
+    with pytest.raises(Refused):
         issuer.certificates.get("a")
     issuer.down = False
     clock.advance(AFTER_FAILURE_SECONDS)
@@ -104,5 +104,5 @@ def test_an_outage_later_is_survived_for_hours(issuer: Issuer, clock: ManualCloc
 )
 def test_a_document_of_another_kind_is_an_outage(issuer: Issuer, document: bytes) -> None:
     issuer.document = document
-    with pytest.raises(CertificatesUnavailable):
+    with pytest.raises(Refused):
         issuer.certificates.get("a")

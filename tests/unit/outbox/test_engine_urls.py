@@ -20,15 +20,21 @@ TARGET = f"cloudtasks://shop/europe-west1/jobs?service_account={ACCOUNT}&target=
 
 
 def test_the_parts_of_an_rq_s_url() -> None:
-    plain = rq.parse("rq://redis.example")
-    assert plain == ("redis.example", 6379, 0, None, None, False, "userlock")
-    full = rq.parse("rqs://ann:p%40ss%2F@10.0.0.1:6390/7?queue=slow")
-    assert full == ("10.0.0.1", 6390, 7, "ann", "p@ss/", True, "slow")
-    assert rq.parse("rq://:secret@[::1]:6390/").password == "secret"
-    engine = rq.open_url("rqs://redis.example")
-    with engine.client.connection as client:
-        checks = client.connection_pool.connection_kwargs
-        assert checks["ssl_check_hostname"] is True, "redis-py 5 would check no name"
+    plain = parts_of("rq://redis.example")
+    assert plain == {"queue": "userlock", "host": "redis.example"}
+    full = parts_of("rqs://ann:p%40ss%2F@10.0.0.1:6390/7?queue=slow")
+    server = {"queue": "slow", "host": "10.0.0.1", "port": 6390, "db": 7}
+    user = {"username": "ann", "password": "p@ss/"}
+    assert full == server | user | {"ssl_check_hostname": True}, "redis-py 5 would check no name"
+    assert parts_of("rq://:secret@[::1]:6390/")["password"] == "secret"
+
+
+def parts_of(url: str) -> dict[str, object]:
+    engine = rq.open_url(url)
+    with engine.client as client:
+        options = client.connection_pool.connection_kwargs
+    names = ("host", "port", "db", "username", "password", "ssl_check_hostname")
+    return {"queue": engine.queue} | {name: options[name] for name in names if options.get(name)}
 
 
 SECRET = "sesame"

@@ -109,9 +109,6 @@ class CloudTasksEngine(BoundedEngine):
     def open_client(self) -> Any:
         return self._make_transport()
 
-    def close_client(self, client: Any) -> None:
-        client.close()
-
     def send(self, messages: Sequence[Wake], outcomes: Outcomes, ends: float) -> None:
         create = self.client.create_task
         deadline = min(max(ends - self.clock.now(), _LEAST_DEADLINE), _MOST_DEADLINE)
@@ -151,9 +148,7 @@ class CloudTasksEngine(BoundedEngine):
                 http_method=tasks_v2.HttpMethod.POST,
                 headers=headers,
                 body=body,
-                app_engine_routing=tasks_v2.AppEngineRouting(service=address.service)
-                if address.service
-                else None,
+                app_engine_routing=tasks_v2.AppEngineRouting(service=address.service),
             )
         return tasks_v2.CreateTaskRequest(parent=address.parent, task=task)
 

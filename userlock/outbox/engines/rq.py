@@ -23,8 +23,8 @@ import contextlib
 import datetime
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
-from urllib.parse import SplitResult, unquote
+from typing import Any
+from urllib.parse import SplitResult
 
 try:
     import redis
@@ -45,6 +45,7 @@ from userlock.outbox.engines.bounded import BoundedEngine, Outcomes
 from userlock.outbox.outbox import outbox_of_environment
 from userlock.stores import urls
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
+from userlock.stores.redis.url import Named, parse
 from userlock.stores.urls import AddressError, options_of
 
 #: The function that messages name. RQ's own workers would call it.
@@ -61,8 +62,8 @@ _READ = frozenset(
 )
 #: RQ counts in whole seconds. A message that comes early finds nothing to do.
 _WHOLE_SECONDS = 1.0
-SCHEMES = ("rq", "rqs")
-_DATABASE = re.compile(r"(?:/[0-9]{0,5})?")
+#: The schemes, and what they stand for.
+_SCHEMES = {"rq": "redis", "rqs": "rediss"}
 _QUEUE = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 
 
@@ -74,25 +75,17 @@ def refuse_job(_key: str) -> None:
     )
 
 
-class Address(NamedTuple):
-    host: str
-    port: int
-    database: int
-    username: str | None
-    password: str | None
-    tls: bool
-    queue: str
-
-
 class RQEngine(BoundedEngine):
     """A queue of RQ."""
 
-    def __init__(self, address: Address, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._address = address
-        super().__init__(f"rq at {address.host}:{address.port}", clock)
+    def __init__(self, server: Named, queue: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._url = server.client_url
+        self.queue = queue
+        ((host, port),) = server.addresses
+        super().__init__(f"rq at {host}:{port}", clock)
 
     def send(self, messages: Sequence[Wake], outcomes: Outcomes, ends: float) -> None:
-        queue = self.client
+        queue = Queue(self.queue, connection=self.client, serializer=JSONSerializer)
         for index, message in enumerate(messages):
             if self.clock.now() >= ends:
                 return
@@ -120,24 +113,13 @@ class RQEngine(BoundedEngine):
             queue.enqueue(RUN_JOB, message.key, **options)
 
     def open_client(self) -> Any:
-        address = self._address
-        connection = redis.Redis(
-            host=address.host,
-            port=address.port,
-            db=address.database,
-            username=address.username,
-            password=address.password,
-            ssl=address.tls,
-            ssl_check_hostname=address.tls,  # redis-py 5 would check no name
+        return redis.Redis.from_url(
+            self._url,
             socket_connect_timeout=CONNECT_TIMEOUT,
             socket_timeout=REPLY_TIMEOUT,
             retry=Retry(NoBackoff(), 0),
             retry_on_error=[],
         )
-        return Queue(address.queue, connection=connection, serializer=JSONSerializer)
-
-    def close_client(self, client: Any) -> None:
-        client.connection.close()
 
 
 class Job(rq.job.Job):
@@ -185,36 +167,14 @@ class SimpleWorker(_OurJobs, rq.worker.SimpleWorker):
 
 
 def open_url(url: str) -> RQEngine:
-    return RQEngine(parse(url))
+    """Return the engine of a URL. The text of a ValueError shows neither user nor password."""
+    return urls.open_url(url, _of_parts, _SCHEMES)
 
 
-def parse(url: str) -> Address:
-    """Return the parts of a URL. The text of a ValueError shows neither user nor password."""
-    return urls.open_url(url, _of_parts, SCHEMES)
-
-
-def _of_parts(parts: SplitResult) -> Address:
-    if parts.scheme not in SCHEMES:
-        raise AddressError("the URL of an RQ begins with rq:// or rqs://")
-    if not parts.hostname or "," in parts.hostname:
+def _of_parts(parts: SplitResult) -> RQEngine:
+    if "," in (parts.hostname or ""):
         raise AddressError("it must name one host, as rq://HOST:PORT/DATABASE")
-    try:
-        port = parts.port
-    except ValueError:  # which quotes it
-        port = 0
-    if port == 0:
-        raise AddressError("its port must be a number from 1 to 65535")
-    if not _DATABASE.fullmatch(parts.path):
-        raise AddressError("the database must be a number")
     queue = options_of(parts, queue="userlock")["queue"]
     if not _QUEUE.fullmatch(queue):
         raise AddressError("a queue's name has letters, digits, and the characters _ . : -")
-    return Address(
-        parts.hostname,
-        6379 if port is None else port,
-        int(parts.path[1:] or 0),
-        None if parts.username is None else unquote(parts.username) or None,
-        None if parts.password is None else unquote(parts.password),
-        parts.scheme == "rqs",
-        queue,
-    )
+    return RQEngine(parse(parts._replace(scheme=_SCHEMES[parts.scheme], query="")), queue)
