@@ -42,12 +42,7 @@ class Flows(idempotency.Flows):
             def serve(flow: Flow, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
                 return _response(flow, view(request, flow, *args, **kwargs))
 
-            if known.completable:
-                self.register(
-                    known.name,
-                    lambda flow: known.answer_of(serve(flow, HttpRequest(), **flow.arguments)),
-                    known.keep_hours,
-                )
+            known.register(self, lambda flow: serve(flow, HttpRequest(), **flow.arguments))
 
             @functools.wraps(view)
             def once(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -110,9 +105,7 @@ def _parameters(request: HttpRequest, body: bytes) -> views.Parameters:
         return views.parameters_of(query, media, body)
     fields = [(field, each) for field, several in request.POST.lists() for each in several]
     sent = [(field, file) for field, several in request.FILES.lists() for file in several]
-    files = [(field, file.name or "", views.digest_of(file.read)) for field, file in sent]
-    for _, file in sent:
-        file.seek(0)
+    files = [(field, file.name or "", views.digest_of(file)) for field, file in sent]
     return views.parameters_of(query, media, b"", form=fields, files=files)
 
 

@@ -98,17 +98,16 @@ class Flows(idempotency.Flows):
                         returned = flask.current_app.handle_user_exception(error)
                 return None if flow.answer is not None else _response(flow, returned, known)
 
-            def complete(flow: Flow) -> Answer | None:
+            def complete(flow: Flow) -> Response | None:
                 if flask.has_request_context():
                     raise RuntimeError(
                         "a view is completed outside of requests, or it would take this one for "
                         "its client's. To fix it: use complete_by_relay, `userlock flows "
                         "complete` or the inspector"
                     )
-                return known.answer_of(serve(flow, **flow.arguments))
+                return serve(flow, **flow.arguments)
 
-            if known.completable:
-                self.register(known.name, complete, known.keep_hours)
+            known.register(self, complete)
 
             @functools.wraps(view)
             def once(*args: Any, **kwargs: Any) -> flask.Response:
@@ -156,9 +155,7 @@ def _parameters(asked: flask.Request) -> views.Parameters:
         return views.parameters_of(asked.query_string, asked.mimetype, body)
     # The files of a form are not in memory, as its bytes would be.
     fields, sent = list(asked.form.items(multi=True)), list(asked.files.items(multi=True))
-    files = [(field, file.filename or "", views.digest_of(file.read)) for field, file in sent]
-    for _, file in sent:
-        file.seek(0)
+    files = [(field, file.filename or "", views.digest_of(file.stream)) for field, file in sent]
     return views.parameters_of(asked.query_string, asked.mimetype, b"", form=fields, files=files)
 
 

@@ -77,12 +77,11 @@ class Flows(idempotency.Flows):
                     returned = JSONResponse(detail, error.status_code, error.headers)
                 return None if flow.answer is not None else _response(flow, returned)
 
-            def complete(flow: Flow) -> Answer | None:
+            def complete(flow: Flow) -> Response | None:
                 names = parameters & flow.arguments.keys()
-                return known.answer_of(serve(flow, {each: flow.arguments[each] for each in names}))
+                return serve(flow, {each: flow.arguments[each] for each in names})
 
-            if known.completable:
-                self.register(known.name, complete, known.keep_hours)
+            known.register(self, complete)
 
             @functools.wraps(view)
             async def once(*args: Any, **arguments: Any) -> Response:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, Literal, NamedTuple, NoReturn, TypedDict, TypeVar
+from typing import IO, Any, Generic, Literal, NamedTuple, NoReturn, TypedDict, TypeVar
 
 from userlock.errors import (
     ConfigurationError,
@@ -84,10 +84,12 @@ def parameters_of(
     return Parameters(value, digest, value is not None or not (body or fields or sent_files))
 
 
-def digest_of(read: Callable[[int], bytes]) -> str:
+def digest_of(file: IO[bytes]) -> str:
+    """Return the digest of an uploaded file, for whose next reader it is rewound."""
     digest = hashlib.sha256()
-    while piece := read(PIECE_BYTES):
+    while piece := file.read(PIECE_BYTES):
         digest.update(piece)
+    file.seek(0)
     return digest.hexdigest()
 
 
@@ -188,7 +190,7 @@ class IdempotentView(Generic[_R]):
             raise ValueError(f"methods are names like POST, not {self.methods!r:.80}")
         self.name = name or name_of_function(view)
         self.completable = completable
-        self.keep_hours = keep_hours
+        self._keep_hours = keep_hours
         self._of_run: Any = {"wait_timeout": wait_timeout, "refuse": on_busy == "refuse"}
         self._stored = stored
         check_function(self.name, view)
@@ -203,12 +205,17 @@ class IdempotentView(Generic[_R]):
         def run(flow: Flow) -> Answer | None:
             nonlocal made
             made = work(flow)
-            return self.answer_of(made)
+            return self._answer(made)
 
-        answer = flows.run(request, run, **self._of_run, keep_hours=self.keep_hours)
+        answer = flows.run(request, run, **self._of_run, keep_hours=self._keep_hours)
         return answer if made is None or answer.replayed else made
 
-    def answer_of(self, response: _R | None) -> Answer | None:
+    def register(self, flows: Flows, work: Callable[[Flow], _R | None]) -> None:
+        """Let the server complete requests, if they are completable."""
+        if self.completable:
+            flows.register(self.name, lambda flow: self._answer(work(flow)), self._keep_hours)
+
+    def _answer(self, response: _R | None) -> Answer | None:
         return None if response is None else self._stored(response)
 
     def request(
