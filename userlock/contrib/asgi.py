@@ -83,13 +83,23 @@ class UserLockMiddleware:
         )
         opened = current_scope()
         assert opened is not None
-        start = _Start(send, opened)
+        has_gone_out = False
         failed: BaseException | None = None
+
+        async def send_finished(message: Message) -> None:
+            """Send a part of the answer, which begins after the writes under locks are finished."""
+            nonlocal has_gone_out
+            if message["type"] == "http.response.start":
+                if message["status"] < 500 and opened.held:
+                    await in_thread(opened.finish_writes)
+                has_gone_out = True
+            await send(message)
+
         try:
-            await self._app(scope, receive, start.send)
+            await self._app(scope, receive, send_finished)
         except BaseException as error:
             failed = _to_answer(error)
-            if start.has_gone_out or not isinstance(failed, ANSWERED):
+            if has_gone_out or not isinstance(failed, ANSWERED):
                 raise
         finally:
             await _close(stack, opened, failed, path)
@@ -170,19 +180,3 @@ async def _send(send: Send, status: int, headers: Any, body: bytes) -> None:
     encoded = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in found]
     await send({"type": "http.response.start", "status": status, "headers": encoded})
     await send({"type": "http.response.body", "body": body})
-
-
-class _Start:
-    """The server's `send`. Writes under locks are finished before the answer begins."""
-
-    def __init__(self, send: Send, opened: LockScope) -> None:
-        self._send = send
-        self._opened = opened
-        self.has_gone_out = False
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            if message["status"] < 500 and self._opened.held:
-                await in_thread(self._opened.finish_writes)
-            self.has_gone_out = True
-        await self._send(message)

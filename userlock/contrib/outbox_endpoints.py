@@ -88,9 +88,6 @@ class OutboxEndpoints:
         gets = {"GET": Callers(crons)} if crons else {}
         self._methods = {self._jobs: posts, self._relay: {**posts, **gets}}
 
-    def runs_within(self, context: Callable[[], AbstractContextManager[Any]]) -> None:
-        self.outbox.within(context)
-
     def has(self, path: str) -> bool:
         return path in self._methods
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 from userlock import idempotency
 from userlock.contrib.idempotent_requests import views
 from userlock.contrib.idempotent_requests.views import IdempotentView, ViewOptions
-from userlock.contrib.request_scope import close_chunks, path_of, status_line
+from userlock.contrib.request_scope import close_chunks, path_of, respond
 from userlock.errors import ConfigurationError, RequestIncomplete
 from userlock.idempotency import Answer, Flow
 from userlock.idempotency.answers import kept
@@ -71,8 +71,7 @@ class Flows(idempotency.Flows):
                 served = known.run(self, asked, lambda flow: _collected(flow, app, environ))
                 # Of a response that was made just now all headers.
                 headers = views.headers_of(served) if isinstance(served, Answer) else served.headers
-                start_response(status_line(served.status), headers)
-                return [served.body]
+                return respond(start_response, served.status, headers, served.body)
 
             return once
 
