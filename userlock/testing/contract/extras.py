@@ -67,7 +67,7 @@ class WakeContract(StoreContract):
         before = found(store.read("ann")).record
         answer = found(store.append_and_wake("ann", b"\nline"))
         assert answer.record == before + b"\nline"
-        assert found(store.read("ann")).version == answer.version or answer.version is not None
+        assert answer.version is not None
         assert store.append_and_wake("nobody's", b"\nline") is None
         assert store.read("nobody's") is None
         crowd.ends(crowd.holder)  # nobody waits
