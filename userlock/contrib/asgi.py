@@ -55,23 +55,22 @@ class UserLockMiddleware:
             raise TypeError("context_options has no use here: no ndb context is opened")
         self._app = app
         self._scope = RequestScope(**options)
-        self._forget_threads()
-        reset_in_child(self._forget_threads)
+        self._reset_threads()
+        reset_in_child(self._reset_threads)
 
-    def _forget_threads(self) -> None:
-        #: Those of the hooks, begun when they are first asked for. Those of asyncio are the app's:
-        #: slow jobs would take them all, and jobs may wait for the app.
-        self._threads: ThreadPoolExecutor | None = None
+    def _reset_threads(self) -> None:
+        #: Those of the hooks. Those of asyncio are the app's: slow jobs would take them all, and
+        #: jobs may wait for the app.
+        self._threads = ThreadPoolExecutor(thread_name_prefix="userlock-hook")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             try:
                 await self._app(scope, receive, send)
             finally:
-                threads = self._threads
-                if scope["type"] == "lifespan" and threads is not None:
-                    self._threads = None
-                    threads.shutdown(wait=False)
+                if scope["type"] == "lifespan":
+                    self._threads.shutdown(wait=False)
+                    self._reset_threads()
             return
         path, headers = path_of(scope), _headers_of(scope)
         answer = await self._answer_by_hook(scope["method"], path, headers, receive)
@@ -122,9 +121,7 @@ class UserLockMiddleware:
 
         context = contextvars.copy_context()
         loop = asyncio.get_running_loop()
-        threads = self._threads or ThreadPoolExecutor(thread_name_prefix="userlock-hook")
-        self._threads = threads
-        return await loop.run_in_executor(threads, context.run, answer)
+        return await loop.run_in_executor(self._threads, context.run, answer)
 
 
 def _to_answer(error: BaseException) -> BaseException:
