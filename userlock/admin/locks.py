@@ -9,8 +9,8 @@ import argparse
 import collections
 import getpass
 import socket
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
 
 import userlock.ids as ids
 from userlock.admin import command as cli
@@ -51,9 +51,6 @@ QUEUE = (
     Column("priority", "Priority"),
     Column("waiting_seconds", "Waiting", "duration"),
 )
-
-
-_S = TypeVar("_S")
 
 
 class LockState(NamedTuple):
@@ -122,8 +119,8 @@ class Listing(NamedTuple):
     def of_servers(
         cls,
         kind: str,
-        servers: Mapping[str, _S],
-        list_one: Callable[[_S, int, str], Listing],
+        servers: Collection[str],
+        list_one: Callable[[str, int, str], Listing],
         limit: int,
         after: str,
     ) -> Listing:
@@ -140,7 +137,7 @@ class Listing(NamedTuple):
             if len(locks) >= limit:
                 return cls(locks, "; ".join(notes), f"{name}/")
             try:
-                one = list_one(servers[name], limit - len(locks), cursor if name == begins else "")
+                one = list_one(name, limit - len(locks), cursor if name == begins else "")
             except StoreUnavailable as trouble:
                 down.append(trouble)
                 notes.append(trouble.reason)
