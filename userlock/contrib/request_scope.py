@@ -197,8 +197,7 @@ class RequestScope:
         if outbox is not None:
             # By name: an app without jobs does not load them.
             endpoints = importlib.import_module("userlock.contrib.outbox_endpoints")
-            several = isinstance(outbox, list | tuple)
-            self.hooks = endpoints.endpoints_of(outbox if several else (outbox,))
+            self.hooks = endpoints.endpoints_of(outbox)
 
     def priority_of(self, path: str, has_header: Callable[[str], bool]) -> tuple[Priority, bool]:
         """Return a request's rank, and whether it is proven to be batch work.

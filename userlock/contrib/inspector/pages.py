@@ -24,9 +24,6 @@ from userlock.outbox.outbox import Outbox
 
 log = logging.getLogger(__name__)
 
-#: Decides who may see the pages. Returns the operator's name, for the log, or True.
-Authorise = Callable[[flask.Request], bool | str | None]
-
 _NAME = "userlock_inspector"
 #: A link that runs no script.
 _ADDRESS = re.compile(r"/|https?://")
@@ -91,7 +88,7 @@ class Inspector:
 
     def __init__(
         self,
-        authorise: Authorise,
+        authorise: Callable[[flask.Request], bool | str | None],
         *,
         url_prefix: str = "/userlock",
         outbox: Outbox | None = None,

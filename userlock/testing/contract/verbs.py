@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from userlock.lock.store import LeaseStore, Stored, StoreUnavailable
-from userlock.testing.contract.base import StoreContract, created, found
+from userlock.testing.contract.base import LOCK_IDS, StoreContract, created, found
 
 #: The longest record that the protocol mentions, in bytes.
 BIG = 100_000
@@ -80,6 +80,7 @@ def _has(store: LeaseStore, record: bytes, lock_id: str = "ann") -> Stored:
 class VerbContract(StoreContract):
     """Test `create`, `read`, `swap`, `remove` and `append`, in sequence."""
 
+    @pytest.mark.parametrize("lock_id", LOCK_IDS.values(), ids=LOCK_IDS.keys())
     def test_any_lock_id_names_a_record(self, store: LeaseStore, lock_id: str) -> None:
         """Each verb does its work once, and leaves what it refuses to change as it is."""
         assert store.read(lock_id) is None
