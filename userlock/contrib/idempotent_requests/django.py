@@ -13,8 +13,7 @@ from userlock import idempotency
 from userlock.contrib.idempotent_requests import views
 from userlock.contrib.idempotent_requests.views import IdempotentView, ViewOptions
 from userlock.errors import RequestIncomplete
-from userlock.idempotency import Answer, Flow
-from userlock.idempotency.answers import kept
+from userlock.idempotency import Flow
 
 
 class Flows(idempotency.Flows):
@@ -37,7 +36,14 @@ class Flows(idempotency.Flows):
         """
 
         def decorate(view: Callable[..., Any]) -> Callable[..., HttpResponse]:
-            known = IdempotentView(view, _stored, **options)
+            known = IdempotentView[HttpResponse](
+                view,
+                lambda each: (each.status_code, each.items(), each.content),
+                lambda status, headers, body: HttpResponse(
+                    body, status=status, headers=dict(headers)
+                ),
+                **options,
+            )
 
             def serve(flow: Flow, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
                 return _response(flow, view(request, flow, *args, **kwargs))
@@ -61,13 +67,7 @@ class Flows(idempotency.Flows):
                 sent = _parameters(request, body)
                 asked = known.request(user_id, given, method, path, sent, kwargs)
                 _check_whole(request)  # after a form with files has been read
-                served = known.run(self, asked, lambda flow: serve(flow, request, *args, **kwargs))
-                if not isinstance(served, Answer):
-                    return served  # with all of its headers
-                response = HttpResponse(served.body, status=served.status)
-                for header, value in views.headers_of(served):
-                    response[header] = value
-                return response
+                return known.run(self, asked, lambda flow: serve(flow, request, *args, **kwargs))
 
             return once
 
@@ -119,7 +119,3 @@ def _response(flow: Flow, response: Any) -> HttpResponse | None:
         response.render()
     found: HttpResponse = response
     return found
-
-
-def _stored(response: HttpResponse) -> Answer:
-    return Answer(response.status_code, kept(response.items()), response.content)

@@ -15,8 +15,7 @@ from userlock import idempotency
 from userlock.contrib.idempotent_requests import views
 from userlock.contrib.idempotent_requests.views import IdempotentView, ViewOptions
 from userlock.errors import ConfigurationError
-from userlock.idempotency import Answer, Flow
-from userlock.idempotency.answers import kept
+from userlock.idempotency import Flow
 
 
 class Flows(idempotency.Flows):
@@ -82,7 +81,12 @@ class Flows(idempotency.Flows):
         refusals = (HTTPException, *refusals)
 
         def decorate(view: Callable[..., Any]) -> Callable[..., flask.Response]:
-            known = IdempotentView(view, _stored, **options)
+            known = IdempotentView[Response](
+                view,
+                lambda each: (each.status_code, each.headers.items(), each.get_data()),
+                lambda status, headers, body: flask.Response(body, status, headers),
+                **options,
+            )
             if known.completable and final:
                 raise ConfigurationError(
                     f"flow {known.name} is completable, and the handlers of its final errors need "
@@ -121,9 +125,7 @@ class Flows(idempotency.Flows):
                 sent = _parameters(asked)
                 request = known.request(user_id, given, asked.method, asked.path, sent, kwargs)
                 served = known.run(self, request, lambda flow: serve(flow, *args, **kwargs))
-                if isinstance(served, Answer):
-                    return flask.Response(served.body, served.status, views.headers_of(served))
-                return flask.make_response(served)  # with all of its headers
+                return flask.make_response(served)
 
             return once
 
@@ -176,7 +178,3 @@ def _response(flow: Flow, returned: Any, view: IdempotentView[Response]) -> Resp
     if response.is_streamed or response.direct_passthrough:
         views.refuse_stream(flow)
     return response
-
-
-def _stored(response: Response) -> Answer:
-    return Answer(response.status_code, kept(response.headers.items()), response.get_data())
