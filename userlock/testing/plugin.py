@@ -21,6 +21,7 @@ import fnmatch
 import sys
 from collections.abc import Generator, Sequence
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -188,7 +189,8 @@ def pytest_runtest_makereport(
     with pytest.MonkeyPatch.context() as patch:
         if call.excinfo is not None and _is_our_error(call.excinfo):
             for name, module in list(sys.modules.items()):
-                if name.startswith(_HIDDEN) and not name.startswith(_SHOWN) and module is not None:
+                hidden = name.startswith(_HIDDEN) and not name.startswith(_SHOWN)
+                if hidden and isinstance(module, ModuleType):
                     patch.setitem(vars(module), "__tracebackhide__", _is_our_error)
         return (yield)
 
