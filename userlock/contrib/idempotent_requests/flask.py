@@ -125,7 +125,7 @@ class Flows(idempotency.Flows):
                 sent = _parameters(asked)
                 request = known.request(user_id, given, asked.method, asked.path, sent, kwargs)
                 served = known.run(self, request, lambda flow: serve(flow, *args, **kwargs))
-                return flask.make_response(served)
+                return served if isinstance(served, flask.Response) else flask.make_response(served)
 
             return once
 
