@@ -59,7 +59,7 @@ def completion(options: argparse.Namespace, invocation: Invocation) -> int:
     if options.shell not in shtab.SUPPORTED_SHELLS:
         known = ", ".join(shtab.SUPPORTED_SHELLS)
         raise CommandError(f"there is no shell {options.shell!r}. Choose from: {known}")
-    script = shtab.complete(parser().filled(), options.shell)
+    script = shtab.complete(parser(whole=True), options.shell)
     return invocation.answer({"script": script}, script)
 
 
@@ -131,8 +131,8 @@ def _run(arguments: Sequence[str] | None, console: Console, connect: command.Con
     return failure.exit_code
 
 
-def parser() -> Parser:
-    """Return the parser; those of the commands are filled when they are used."""
+def parser(*, whole: bool = False) -> Parser:
+    """Return the parser. Those of the commands are filled when they are used; if `whole`, now."""
     codes = command.exit_codes(command.NO_MEANS)
     parser = Parser(
         prog="userlock",
@@ -150,4 +150,6 @@ def parser() -> Parser:
     for name, (_, summary) in COMMANDS.items():
         below = command.add_parser(commands, name, summary)
         below.fill = functools.partial(lambda name, to: command_of(name).fill(to), name)
+        if whole:
+            below.load()
     return parser

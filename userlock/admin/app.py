@@ -145,27 +145,24 @@ def heard(kind: type[_T]) -> Iterator[list[_T]]:
         LISTENERS.remove(listen)
 
 
-class Stop:
-    """A request to stop, by Ctrl-C or SIGTERM, between steps of work. A second one interrupts."""
+@contextlib.contextmanager
+def stoppable() -> Iterator[Callable[[], bool]]:
+    """Give a function that tells whether to stop between steps of work: by Ctrl-C or SIGTERM.
 
-    requested = False
+    A second one interrupts.
+    """
+    requests: list[int] = []
 
-    def __call__(self) -> bool:
-        return self.requested
-
-    def _request(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
+    def request(number: int, frame: FrameType | None) -> None:
+        if requests:
             raise KeyboardInterrupt
-        self.requested = True
+        requests.append(number)
 
-    @contextlib.contextmanager
-    def listening(self) -> Iterator[Stop]:
-        before: dict[signal.Signals, Any] = {}
-        if threading.current_thread() is threading.main_thread():
-            for each in (signal.SIGINT, signal.SIGTERM):
-                before[each] = signal.signal(each, self._request)
-        try:
-            yield self
-        finally:
-            for each, handler in before.items():
-                signal.signal(each, handler)
+    before: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        before = {each: signal.signal(each, request) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(requests)
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -119,22 +119,13 @@ class Parser(argparse.ArgumentParser):
     fill: Callable[[Parser], None] | None = None
     _given: Sequence[str] = ()
 
-    def _load(self) -> None:
+    def load(self) -> None:
         if self.fill is not None:
             fill, self.fill = self.fill, None
             fill(self)
 
-    def filled(self) -> Parser:
-        """Return the parser with all arguments, those of the commands below it included."""
-        self._load()
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                for each in action.choices.values():
-                    each.filled()
-        return self
-
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        self._load()
+        self.load()
         self._given = list(sys.argv[1:] if args is None else args)
         found, rest = super().parse_known_args(args, namespace)
         if rest:  # here, and not by the parser above, whose options are others
@@ -243,7 +234,7 @@ class Command:
                 title="actions", dest="action", metavar="ACTION", parser_class=Parser, required=True
             )
             for action in self.actions:
-                add_parser(actions, action.name, action.summary).fill = action.fill
+                action.fill(add_parser(actions, action.name, action.summary))
         else:
             parser.set_defaults(run=self.run)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import userlock.ids as ids
 from userlock.admin import command as cli
-from userlock.admin.app import AppObject, Stop
+from userlock.admin.app import AppObject, stoppable
 from userlock.admin.command import Invocation, usable_lock_id
 from userlock.constraints import Quota
 from userlock.constraints.audit import Audit, Problem, constrained_models
@@ -70,7 +70,7 @@ def repair(options: argparse.Namespace, invocation: Invocation, client: ClientOf
 def _audit(options: argparse.Namespace, invocation: Invocation, **of_audit: Any) -> int:
     problems: list[dict[str, Any]] = []  # only for JSON: there may be as many as entities
     left = repaired = 0
-    with Stop().listening() as stop:
+    with stoppable() as stop:
         work = Audit(**of_audit, stopped=stop)
         models = constrained_models(options.kinds)
         for namespace in namespaces() if options.namespace is None else [options.namespace]:
@@ -213,7 +213,7 @@ def _each(
     failed: list[dict[str, str]] = []
     owners = [usable_lock_id(each) for each in options.owners]
     places = [""] if owners else namespaces()
-    with Stop().listening() as stop:
+    with stoppable() as stop:
         for namespace in places if options.namespace is None else [options.namespace]:
             with in_namespace(namespace):
                 for owner in owners or quota.owners(options.hours):
@@ -229,7 +229,7 @@ def _each(
                         failed.append({"owner": ids.show(owner), "error": text})
     for each in failed:
         invocation.progress(f"{each['owner']}: cannot be counted: {each['error']}")
-    return {"checked": checked, **found, "failed": failed, "interrupted": stop.requested}
+    return {"checked": checked, **found, "failed": failed, "interrupted": stop()}
 
 
 quota = _QUOTA.group(

@@ -17,7 +17,7 @@ from google.cloud import ndb
 
 import userlock.ids as ids
 from userlock.admin import command as cli
-from userlock.admin.app import AppObject, Stop, heard
+from userlock.admin.app import AppObject, heard, stoppable
 from userlock.admin.command import CommandError, Console, Invocation
 from userlock.admin.rendering import Column, Facts, Moment, Write, fields, labelled, local, table
 from userlock.events import JobRan
@@ -117,10 +117,8 @@ def _holding_up(letter: Letter) -> Any:
     rows.sort(key=lambda row: row.rank)
     keys = [row.key for row in rows]
     before = rows[: keys.index(key)] if key in keys else []
-    for row in before:
-        if row.attempts or row.first_error is not None or row.dead is not None:
-            return row
-    return None
+    failed = (row for row in before if row.attempts or row.first_error is not None or row.dead)
+    return next(failed, None)
 
 
 class Chosen(NamedTuple):
@@ -394,7 +392,7 @@ def relay(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -
     (--once), or stopped.
     """
     clock = invocation.console.clock
-    with Stop().listening() as stop:
+    with stoppable() as stop:
         if options.once:
             done = outbox.relay()
             text = f"{counted(done.woken, 'job')} woken, {done.refused:,} refused by the engine"
@@ -451,7 +449,7 @@ def redrive(options: argparse.Namespace, invocation: Invocation, outbox: Outbox)
     The JSON document has redriven, skipped, left and interrupted (some are left).
     """
     chosen = _chosen(options, outbox)
-    with Stop().listening() as stop:
+    with stoppable() as stop:
         changed = chosen.redrive(wait_timeout=10.0, rate=options.rate, stopped=stop)
         done, skipped = sum(changed), changed.count(False)
         left = skipped if options.key else chosen.count()
@@ -459,7 +457,7 @@ def redrive(options: argparse.Namespace, invocation: Invocation, outbox: Outbox)
     remark = ": it is not dead" if options.key else f" ({skipped:,} skipped: {why})"
     remark = remark if skipped else ""
     lines = [f"{counted(done, 'job')} redriven, {left:,} left{remark}"]
-    interrupted = stop.requested and left > 0
+    interrupted = stop() and left > 0
     if interrupted:
         lines.append("Interrupted. The same command goes on with those that are left.")
     document = {"redriven": done, "skipped": skipped, "left": left, "interrupted": interrupted}
@@ -488,14 +486,14 @@ def purge(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -
     shown, done = chosen.first(), 0
     total = chosen.count(_MOST_PURGED) if shown else 0
     why = _refusal(options, console, chosen, total)
-    with Stop().listening() as stop:
+    with stoppable() as stop:
         if not why:
             for deleted in chosen.purge(died_by=began, stamp=shown[0].stamp):
                 done += deleted
                 if stop():
                     break
         left = total - done if options.key else chosen.count()
-    interrupted = stop.requested and left > 0
+    interrupted = stop() and left > 0
     document = {"purged": done, "left": left, "interrupted": interrupted, "why": why}
     text = f"nothing purged: {why}" if why else f"{counted(done, 'job')} purged, {left:,} left"
     # A script that purges all of a cause may find none.

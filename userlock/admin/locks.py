@@ -9,8 +9,8 @@ import argparse
 import collections
 import getpass
 import socket
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
 
 import userlock.ids as ids
 from userlock.admin import command as cli
@@ -53,9 +53,6 @@ QUEUE = (
 )
 
 
-_S = TypeVar("_S")
-
-
 class LockState(NamedTuple):
     name: str  # its id; where the store keeps only its hash, the hash
     record: Record | None
@@ -73,14 +70,28 @@ class LockState(NamedTuple):
     def contended(self) -> bool:
         return self.record is not None and not self.record.empty
 
+    @property
+    def waiters(self) -> list[Waiter]:
+        return [] if self.record is None else self.record.waiters()
+
     def longest_wait(self, wall: float) -> float:
         """Return the longest wait so far, in seconds; -1 if there are no waiters."""
-        waiters = [] if self.record is None else self.record.waiters()
-        return max((wall - each.since for each in waiters), default=-1.0)
+        return max((wall - each.since for each in self.waiters), default=-1.0)
+
+    def facts(self, wall: float) -> Facts:
+        """Return the document, with at most `MOST_WAITERS` of the waiters."""
+        waiters, record = self.waiters, self.record
+        return {
+            "lock_id": None if self.hashed else ids.exact(self.name),
+            "hash": self.shown if self.hashed else None,
+            "held": self.held,
+            "holder": None if record is None or record.free else holder_facts(record, wall),
+            "waiting": len(waiters),
+            "waiters": [waiter_facts(each, wall) for each in waiters[:MOST_WAITERS]],
+        }
 
     def row(self, wall: float) -> Facts:
-        record = self.record
-        waiters = [] if record is None else record.waiters()
+        waiters, record = self.waiters, self.record
         row: Facts = {"lock": self.shown, "holder": "(free)", "waiting": len(waiters)}
         if record is not None and not record.free:
             if is_foreign(record):
@@ -122,8 +133,8 @@ class Listing(NamedTuple):
     def of_servers(
         cls,
         kind: str,
-        servers: Mapping[str, _S],
-        list_one: Callable[[_S, int, str], Listing],
+        servers: Collection[str],
+        list_one: Callable[[str, int, str], Listing],
         limit: int,
         after: str,
     ) -> Listing:
@@ -140,7 +151,7 @@ class Listing(NamedTuple):
             if len(locks) >= limit:
                 return cls(locks, "; ".join(notes), f"{name}/")
             try:
-                one = list_one(servers[name], limit - len(locks), cursor if name == begins else "")
+                one = list_one(name, limit - len(locks), cursor if name == begins else "")
             except StoreUnavailable as trouble:
                 down.append(trouble)
                 notes.append(trouble.reason)
@@ -210,20 +221,6 @@ def held_seconds(holder: Holder, wall: float) -> float:
 def name_of(party: Holder | Waiter) -> str:
     """Return a holder or waiter in one phrase, harmless to a terminal."""
     return escaped(f"{party.process} {ids.show_request(party.request)}".strip()) or "?"
-
-
-def facts(lock_id: str, record: Record | None, wall: float, *, hashed: bool = False) -> Facts:
-    """Return a lock as a document, with at most `MOST_WAITERS` of its waiters."""
-    held = record is not None and not record.free
-    waiters = [] if record is None else record.waiters()
-    return {
-        "lock_id": None if hashed else ids.exact(lock_id),
-        "hash": ids.show_digest(lock_id) if hashed else None,
-        "held": held,
-        "holder": holder_facts(record, wall) if record is not None and held else None,
-        "waiting": len(waiters),
-        "waiters": [waiter_facts(each, wall) for each in waiters[:MOST_WAITERS]],
-    }
 
 
 def holder_facts(record: Record, wall: float) -> Facts:
@@ -321,7 +318,7 @@ def _show(options: argparse.Namespace, invocation: Invocation, found: Listing, w
         "held": found.held,
         "complete": not note,
         "note": plain_reason(note),
-        "locks": [facts(lock.name, lock.record, wall, hashed=lock.hashed) for lock in shown],
+        "locks": [lock.facts(wall) for lock in shown],
     }
     contended = sum(lock.contended for lock in found.locks)
     counts = f"{found.held:,} held, {contended:,} contended"
@@ -349,7 +346,7 @@ def holder(options: argparse.Namespace, invocation: Invocation) -> int:
     """
     lock_id = usable_lock_id(options.lock_id)
     record, wall = invocation.service().look(lock_id), invocation.console.clock.wall()
-    found = facts(lock_id, record, wall)
+    found = LockState(lock_id, record).facts(wall)
     left = None if record is None else record.stored.seconds_left
     found["seconds_left"] = None if left is None or not found["held"] else max(left, 0.0)
     return invocation.answer(found, *_describe(lock_id, record, wall), no=not found["held"])
@@ -439,7 +436,7 @@ def break_(options: argparse.Namespace, invocation: Invocation) -> int:
             why = "it changed hands or was released meanwhile"
             record = service.look(lock_id)
     # Without "held": these are the facts before the lease was broken.
-    found = facts(lock_id, record, console.clock.wall())
+    found = LockState(lock_id, record).facts(console.clock.wall())
     document = {name: found[name] for name in ("lock_id", "holder", "waiting", "waiters")}
     if record is None or why:
         text = f"{ids.show(lock_id)}: nothing broken: {why}"

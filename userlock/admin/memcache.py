@@ -51,7 +51,8 @@ def list_locks(store: MemcacheStore | ShardedMemcacheStore, limit: int, after: s
     if isinstance(store, MemcacheStore):
         return _list_one(store, limit)
 
-    def list_one(server: MemcacheStore, limit: int, _: str) -> Listing:
+    def list_one(address: str, limit: int, _: str) -> Listing:
+        server = servers[address]
         found = _list_one(server, limit)
         # The server of a hashed id is not known.
         ids = [each.name for each in found.locks if not each.hashed]

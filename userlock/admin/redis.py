@@ -33,14 +33,14 @@ _ASKED_LIFE_MS, _MOST_LIFE, _POLL_SECONDS = 100, 1.0, 0.002
 def list_locks(store: RedisStore, limit: int, after: str = "") -> Listing:
     """List the locks, found by SCAN. Keys of other types than string are left out."""
 
-    def list_one(server: Connections, limit: int, start: str) -> Listing:
+    def list_one(name: str, limit: int, start: str) -> Listing:
         def exchange(connection: Connection) -> Listing:
             keys, note, cursor = _scan(connection, store.space, limit, start.encode() or b"0")
             keys = _shortest_first(connection, keys)
             found = Listing.within_room(_read(connection, store.space, keys), note)
             return found._replace(more="" if cursor == b"0" else cursor.decode())
 
-        return server.block_apart(exchange)
+        return servers[name].block_apart(exchange)
 
     servers = {each.name: each for each in _servers(store)}
     return Listing.of_servers("redis", servers, list_one, limit, after)

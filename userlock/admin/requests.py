@@ -19,7 +19,7 @@ from google.cloud import ndb
 
 import userlock.ids as ids
 from userlock.admin import command as cli
-from userlock.admin.app import AppObject, Stop, heard
+from userlock.admin.app import AppObject, heard, stoppable
 from userlock.admin.command import CommandError, Invocation, usable_lock_id
 from userlock.admin.rendering import Column, Facts, Moment, Write, fields, labelled, local, table
 from userlock.errors import LockServiceUnavailable
@@ -347,7 +347,7 @@ def complete(options: argparse.Namespace, invocation: Invocation, flows: Flows) 
     if bool(options.key) != bool(options.user):
         raise CommandError("a request is named by KEY and --user together, or by neither")
     done: list[Facts] = []
-    with Stop().listening() as stop, heard(RequestServed) as served:
+    with stoppable() as stop, heard(RequestServed) as served:
         meant = flows.unfinished(older_than=options.older_than)
         if options.key:
             found = read(usable_lock_id(options.user), options.key, options.namespace)
@@ -375,7 +375,7 @@ def complete(options: argparse.Namespace, invocation: Invocation, flows: Flows) 
     document = {"requests": done, "completed": completed, "failed": failed}
     text = f"{counted(completed, 'request')} completed"
     text += f", {failed:,} failed again" if failed else ""
-    return invocation.answer({**document, "interrupted": stop.requested}, text, no=failed > 0)
+    return invocation.answer({**document, "interrupted": stop()}, text, no=failed > 0)
 
 
 @_APP.command
@@ -390,9 +390,9 @@ def reap(options: argparse.Namespace, invocation: Invocation, flows: Flows) -> i
 
     The app's userlock.idempotency.Flows are named as for `userlock flows`.
     """
-    with Stop().listening() as stop:
+    with stoppable() as stop:
         removed = flows.reap(stopped=stop)
-    document = {"removed": removed, "interrupted": stop.requested}
+    document = {"removed": removed, "interrupted": stop()}
     return invocation.answer(document, f"{counted(removed, 'answer')} removed")
 
 

@@ -55,23 +55,22 @@ class UserLockMiddleware:
             raise TypeError("context_options has no use here: no ndb context is opened")
         self._app = app
         self._scope = RequestScope(**options)
-        self._forget_threads()
-        reset_in_child(self._forget_threads)
+        self._reset_threads()
+        reset_in_child(self._reset_threads)
 
-    def _forget_threads(self) -> None:
-        #: Those of the hooks, begun when they are first asked for. Those of asyncio are the app's:
-        #: slow jobs would take them all, and jobs may wait for the app.
-        self._threads: ThreadPoolExecutor | None = None
+    def _reset_threads(self) -> None:
+        #: Those of the hooks. Those of asyncio are the app's: slow jobs would take them all, and
+        #: jobs may wait for the app.
+        self._threads = ThreadPoolExecutor(thread_name_prefix="userlock-hook")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             try:
                 await self._app(scope, receive, send)
             finally:
-                threads = self._threads
-                if scope["type"] == "lifespan" and threads is not None:
-                    self._threads = None
-                    threads.shutdown(wait=False)
+                if scope["type"] == "lifespan":
+                    self._threads.shutdown(wait=False)
+                    self._reset_threads()
             return
         path, headers = path_of(scope), _headers_of(scope)
         answer = await self._answer_by_hook(scope["method"], path, headers, receive)
@@ -83,13 +82,23 @@ class UserLockMiddleware:
         )
         opened = current_scope()
         assert opened is not None
-        start = _Start(send, opened)
+        has_gone_out = False
         failed: BaseException | None = None
+
+        async def send_finished(message: Message) -> None:
+            """Send a part of the answer, which begins after the writes under locks are finished."""
+            nonlocal has_gone_out
+            if message["type"] == "http.response.start":
+                if message["status"] < 500 and opened.held:
+                    await in_thread(opened.finish_writes)
+                has_gone_out = True
+            await send(message)
+
         try:
-            await self._app(scope, receive, start.send)
+            await self._app(scope, receive, send_finished)
         except BaseException as error:
             failed = _to_answer(error)
-            if start.has_gone_out or not isinstance(failed, ANSWERED):
+            if has_gone_out or not isinstance(failed, ANSWERED):
                 raise
         finally:
             await _close(stack, opened, failed, path)
@@ -112,9 +121,7 @@ class UserLockMiddleware:
 
         context = contextvars.copy_context()
         loop = asyncio.get_running_loop()
-        threads = self._threads or ThreadPoolExecutor(thread_name_prefix="userlock-hook")
-        self._threads = threads
-        return await loop.run_in_executor(threads, context.run, answer)
+        return await loop.run_in_executor(self._threads, context.run, answer)
 
 
 def _to_answer(error: BaseException) -> BaseException:
@@ -170,19 +177,3 @@ async def _send(send: Send, status: int, headers: Any, body: bytes) -> None:
     encoded = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in found]
     await send({"type": "http.response.start", "status": status, "headers": encoded})
     await send({"type": "http.response.body", "body": body})
-
-
-class _Start:
-    """The server's `send`. Writes under locks are finished before the answer begins."""
-
-    def __init__(self, send: Send, opened: LockScope) -> None:
-        self._send = send
-        self._opened = opened
-        self.has_gone_out = False
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            if message["status"] < 500 and self._opened.held:
-                await in_thread(self._opened.finish_writes)
-            self.has_gone_out = True
-        await self._send(message)

@@ -29,7 +29,6 @@ from userlock.lock.lease import Priority, PriorityName
 from userlock.words import meant
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
     from werkzeug.local import LocalProxy
 
     from userlock.contrib.idempotent_requests.flask import Flows as Flows
@@ -111,9 +110,9 @@ class UserLock:
         """Attach to an app."""
         app.extensions["userlock"] = self
         for hook in self._scope.hooks:
-            hook.runs_within(app.app_context)
-        if self._scope.hooks:
-            app.wsgi_app = self._answer_by_hook(app.wsgi_app)  # type: ignore[assignment, method-assign]
+            hook.outbox.within(app.app_context)
+        inspected = self._inspector is not None  # it has pages at the same addresses
+        app.wsgi_app = self._scope.hooked(app.wsgi_app, shared=inspected)  # type: ignore[assignment, method-assign]
         if self._inspector is not None:
             # First, so that its headers come last: also on an answer that `_finish` replaces.
             served = next((hook.outbox for hook in self._scope.hooks), None)
@@ -125,18 +124,6 @@ class UserLock:
         app.teardown_request(self._close)
         for kind in ANSWERED:
             app.register_error_handler(kind, self._answer)
-
-    def _answer_by_hook(self, app: WSGIApplication) -> WSGIApplication:
-        inspected = self._inspector is not None  # has pages at the same addresses
-
-        def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-            found = self._scope.answer_wsgi(environ, shared=inspected)
-            if found is None:
-                return app(environ, start_response)
-            start_response(request_scope.status_line(found.status), list(found.headers.items()))
-            return [found.body]
-
-        return answer
 
     def _open(self) -> None:
         request = flask.request

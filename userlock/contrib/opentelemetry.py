@@ -141,12 +141,13 @@ _RELEASES = {
     "released (degraded)": "released_degraded",
     "left (not confirmed)": "not_confirmed",
 }
-#: The outcomes of acquisitions without the lock: the error, and the status of the span.
-_FAILURES = {
-    "timed_out": ("LockTimeout", "the lock was not free within the wait"),
-    "rejected": ("TooManyWaiting", "enough callers of the process waited for the lock"),
-    "unavailable": ("LockServiceUnavailable", "the lease store did not answer"),
-    "deadlock": ("DeadlockDetected", "waiting for the lock would never have ended"),
+_Ended = Acquired | events.TimedOut | events.Rejected | events.Unavailable | events.Deadlock
+#: The ends of acquisitions without the lock: the outcome, the error, the status of the span.
+_FAILURES: dict[type[Event], tuple[str, str, str]] = {
+    events.TimedOut: ("timed_out", "LockTimeout", "the lock was not free within the wait"),
+    events.Rejected: ("rejected", "TooManyWaiting", "enough callers of the process waited"),
+    events.Unavailable: ("unavailable", "LockServiceUnavailable", "the lease store did not answer"),
+    events.Deadlock: ("deadlock", "DeadlockDetected", "waiting would never have ended"),
 }
 
 _Attributes = dict[str, str | bool | int | float]
@@ -229,14 +230,10 @@ class OpenTelemetryListener:
             case Acquired():
                 outcome = "degraded" if event.degraded else "acquired"
                 self._acquisition(event, outcome, {"userlock.attempts": event.attempts})
-            case events.TimedOut():
-                self._acquisition(event, "timed_out", {})
             case events.Rejected():
-                self._acquisition(event, "rejected", {"userlock.waiting": event.waiting})
-            case events.Unavailable():
-                self._acquisition(event, "unavailable", {})
-            case events.Deadlock():
-                self._acquisition(event, "deadlock", {})
+                self._acquisition(event, "", {"userlock.waiting": event.waiting})
+            case events.TimedOut() | events.Unavailable() | events.Deadlock():
+                self._acquisition(event, "", {})
             case events.Released():
                 self._release(event, _RELEASES.get(event.outcome, "other"))
             case events.LeaseLost():
@@ -260,12 +257,8 @@ class OpenTelemetryListener:
     def _count(self, name: str, attributes: _Attributes) -> None:
         self._counters[name].add(1, attributes)
 
-    def _acquisition(
-        self,
-        event: Acquired | events.TimedOut | events.Rejected | events.Unavailable | events.Deadlock,
-        outcome: str,
-        details: _Attributes,
-    ) -> None:
+    def _acquisition(self, event: _Ended, outcome: str, details: _Attributes) -> None:
+        outcome, error, status = _FAILURES.get(type(event), (outcome, "", ""))
         common: _Attributes = {
             "userlock.outcome": outcome,
             "userlock.priority": event.priority,
@@ -273,7 +266,6 @@ class OpenTelemetryListener:
         }
         self._count("userlock.acquisitions", common)
         self._durations["userlock.wait.duration"].record(event.waited_seconds, common)
-        error, status = _FAILURES.get(outcome, ("", ""))
         attributes = {**common, **details, **({"error.type": error} if error else {})}
         if self._blocked_by and event.blocked_by:
             attributes["userlock.blocked_by"] = event.blocked_by

@@ -88,9 +88,6 @@ class OutboxEndpoints:
         gets = {"GET": Callers(crons)} if crons else {}
         self._methods = {self._jobs: posts, self._relay: {**posts, **gets}}
 
-    def runs_within(self, context: Callable[[], AbstractContextManager[Any]]) -> None:
-        self.outbox.within(context)
-
     def has(self, path: str) -> bool:
         return path in self._methods
 
@@ -135,10 +132,11 @@ class OutboxEndpoints:
             return _answer(500)
 
 
-def endpoints_of(outboxes: Iterable[Outbox | OutboxEndpoints]) -> tuple[OutboxEndpoints, ...]:
+def endpoints_of(outbox: Any) -> tuple[OutboxEndpoints, ...]:
     """Return the endpoints for the option `outbox` of an integration."""
+    several = outbox if isinstance(outbox, list | tuple) else (outbox,)
     found = tuple(
-        each if isinstance(each, OutboxEndpoints) else OutboxEndpoints(each) for each in outboxes
+        each if isinstance(each, OutboxEndpoints) else OutboxEndpoints(each) for each in several
     )
     paths = [path for each in found for path in each._methods]
     if len(paths) > len(set(paths)):

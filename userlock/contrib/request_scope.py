@@ -57,9 +57,12 @@ class Answer(NamedTuple):
     headers: Mapping[str, str]
 
 
-def status_line(status: int) -> str:
-    """Return a status with its phrase, as WSGI has it."""
-    return f"{status} {http.client.responses.get(status, 'Unknown')}"
+def respond(
+    start: StartResponse, status: int, headers: Iterable[tuple[str, str]], body: bytes
+) -> list[bytes]:
+    """Answer a request of WSGI."""
+    start(f"{status} {http.client.responses.get(status, 'Unknown')}", list(headers))
+    return [body]
 
 
 def on_demand(module: str, **places: str) -> Callable[[str], Any]:
@@ -194,8 +197,7 @@ class RequestScope:
         if outbox is not None:
             # By name: an app without jobs does not load them.
             endpoints = importlib.import_module("userlock.contrib.outbox_endpoints")
-            several = isinstance(outbox, list | tuple)
-            self.hooks = endpoints.endpoints_of(outbox if several else (outbox,))
+            self.hooks = endpoints.endpoints_of(outbox)
 
     def priority_of(self, path: str, has_header: Callable[[str], bool]) -> tuple[Priority, bool]:
         """Return a request's rank, and whether it is proven to be batch work.
@@ -259,16 +261,21 @@ class RequestScope:
             found = found or each.answer(method, path, header, read, self.open_for_jobs, shared)
         return found
 
-    def answer_wsgi(self, environ: Mapping[str, Any], shared: bool = False) -> Answer | None:
-        """Answer the request of a WSGI environment, as `answer` does."""
+    def hooked(self, app: WSGIApplication, shared: bool = False) -> WSGIApplication:
+        """Return a WSGI app before which the hooks answer. `shared`: as for `answer`."""
 
-        def header(name: str) -> str | None:
-            name = name.upper().replace("-", "_")
-            found: str | None = environ.get(name if name == "CONTENT_LENGTH" else f"HTTP_{name}")
-            return found
+        def serve(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+            def header(name: str) -> str | None:
+                name = name.upper().replace("-", "_")
+                return environ.get(name if name == "CONTENT_LENGTH" else f"HTTP_{name}")
 
-        method, read = environ["REQUEST_METHOD"], environ["wsgi.input"].read
-        return self.answer(method, path_of(environ), header, read, shared)
+            method, read = environ["REQUEST_METHOD"], environ["wsgi.input"].read
+            found = self.answer(method, path_of(environ), header, read, shared)
+            if found is None:
+                return app(environ, start_response)
+            return respond(start_response, found.status, found.headers.items(), found.body)
+
+        return serve if self.hooks else app
 
     def problem_of(self, error: UserLockError, path: str | None = None) -> Problem:
         """Return the answer to a request that failed. With its path, a violation is logged."""

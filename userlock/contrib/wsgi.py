@@ -42,59 +42,50 @@ class UserLockMiddleware:
     def __init__(self, app: WSGIApplication, **options: Unpack[RequestOptions]) -> None:
         self._app = app
         self._scope = RequestScope(**options)
-        self._in_own_context = request_scope.in_own_context(self._serve)
+        self._serve = request_scope.in_own_context(self._scope.hooked(self._answer))
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        return self._in_own_context(environ, start_response)
+        return self._serve(environ, start_response)
 
-    def _serve(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        answer = self._scope.answer_wsgi(environ)
-        if answer is not None:
-            start_response(request_scope.status_line(answer.status), list(answer.headers.items()))
-            return [answer.body]
+    def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = request_scope.path_of(environ)
         stack = self._scope.open(
             environ["REQUEST_METHOD"],
             path,
             lambda header: f"HTTP_{header.upper().replace('-', '_')}" in environ,
         )
-        start = _Start(start_response)
-        chunks: Iterable[bytes] = ()
+        response = _Response(self._scope, stack, path, start_response)
         try:
-            chunks = self._app(environ, start)
-            stale = request_scope.finish_writes(start.status)
+            response.chunks = self._app(environ, response.start)
+            stale = request_scope.finish_writes(response.status)
             if stale is not None:
                 raise stale
         except BaseException as error:
-            try:
-                request_scope.close_chunks(chunks)
-            finally:
-                request_scope.close(stack, error, path)
-            if isinstance(error, ANSWERED) and not start.has_gone_out:
-                return self._answer(start_response, path, error)
+            response.error = error
+            response.close()
+            if isinstance(error, ANSWERED) and not response.has_gone_out:
+                return response.replaced(error)
             raise
-        return _Response(chunks, start, stack, path, self._answer)
-
-    def _answer(self, start: StartResponse, path: str, error: UserLockError) -> list[bytes]:
-        problem = self._scope.problem_of(error, path)
-        start(request_scope.status_line(problem.status), list(problem.headers.items()))
-        return [problem.body]
+        return response
 
 
-class _Start:
-    """The app's `start_response`. Calls the server's when the first part of the answer goes out.
+@dataclasses.dataclass(eq=False)
+class _Response:
+    """The app's answer, which can be replaced until its first part goes out. Ends the scope."""
 
-    Until then the answer can be replaced.
-    """
+    scope: RequestScope
+    stack: ExitStack
+    path: str
+    start_response: StartResponse
+    chunks: Iterable[bytes] = ()
+    error: BaseException | None = None
+    has_gone_out: bool = False  # whether the server's `start_response` has been called
+    _arguments: tuple[Any, ...] = ()
 
-    def __init__(self, start_response: StartResponse) -> None:
-        self.start_response = start_response
-        self.has_gone_out = False  # whether the server's has been called
-        self._arguments: tuple[Any, ...] = ()
-
-    def __call__(
+    def start(
         self, status: str, headers: list[tuple[str, str]], exc_info: Any = None, /
     ) -> Callable[[bytes], object]:
+        """Take note of the answer: the app's `start_response`."""
         self._arguments = (status, headers) if exc_info is None else (status, headers, exc_info)
         if self.has_gone_out:
             self.start_response(*self._arguments)  # the server refuses
@@ -105,47 +96,40 @@ class _Start:
         """Return the status of the answer; 200 while the app has not reported one."""
         return int(self._arguments[0][:3]) if self._arguments else 200
 
-    def go_out(self) -> Any:
-        """Call the server's. Returns its `write`, the old way to send the body."""
+    def _go_out(self) -> Any:
+        """Call the server's `start_response`. Return its `write`, the old way to send the body."""
         self.has_gone_out = True
         return self.start_response(*self._arguments)
 
     def _write(self, data: bytes) -> None:
         if not self.has_gone_out:
-            self._server_write = self.go_out()
+            self._server_write = self._go_out()
         self._server_write(data)
 
-
-@dataclasses.dataclass(eq=False)
-class _Response:
-    """The app's answer, with the stack to close after it."""
-
-    chunks: Iterable[bytes]
-    start: _Start
-    stack: ExitStack
-    path: str
-    answer: Callable[[StartResponse, str, UserLockError], list[bytes]]
-    error: BaseException | None = None
-
     def __iter__(self) -> Iterator[bytes]:
-        start = self.start
         try:
             for chunk in self.chunks:
-                if chunk and not start.has_gone_out:
-                    start.go_out()
-                if start.has_gone_out:
+                if chunk and not self.has_gone_out:
+                    self._go_out()
+                if self.has_gone_out:
                     yield chunk
-            if not start.has_gone_out:
-                start.go_out()
+            if not self.has_gone_out:
+                self._go_out()
         except Exception as error:
             self.error = error
-            if start.has_gone_out or not isinstance(error, ANSWERED):
+            if self.has_gone_out or not isinstance(error, ANSWERED):
                 raise
-            yield from self.answer(start.start_response, self.path, error)
+            yield from self.replaced(error)
+
+    def replaced(self, error: UserLockError) -> list[bytes]:
+        problem = self.scope.problem_of(error, self.path)
+        headers = problem.headers.items()
+        return request_scope.respond(self.start_response, problem.status, headers, problem.body)
 
     def close(self) -> None:
         """Close the app's answer and the stack. The server calls this, however the answer ended."""
+        error, self.error = self.error, None  # whose traceback refers to this answer
         try:
             request_scope.close_chunks(self.chunks)
         finally:
-            request_scope.close(self.stack, self.error, self.path)
+            request_scope.close(self.stack, error, self.path)

@@ -91,16 +91,13 @@ class LockFaults:
             yield
         finally:
             self._store.come_back()
-            while not self._is_asked():
-                self._service.clock.sleep(0.0005)
-
-    def _is_asked(self) -> bool:
-        """Return whether the service asks its store again, after ten times the failure's time."""
-        try:
-            self._service.look("userlock-faults")
-        except LockServiceUnavailable:
-            return False
-        return True
+            # The service asks its store again after ten times the failure's time.
+            while True:
+                try:
+                    self._service.look("userlock-faults")
+                    break
+                except LockServiceUnavailable:
+                    self._service.clock.sleep(0.0005)
 
     def drop_reply(self, to: Literal["acquire", "extend", "release"] = "acquire") -> None:
         """Lose the store's next reply: the store does its work, but the caller is not told.

@@ -17,17 +17,15 @@ test that fails by an error of the library ends at the application's line.
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
 
 import pytest
 
-from userlock.errors import UserLockError, WriteViolation
+from userlock.errors import UserLockError
 from userlock.events import LISTENERS
 from userlock.reports import REPORTS
 from userlock.sites import DEFAULT_NAME, Baseline, BaselineError
@@ -67,8 +65,9 @@ class TestCode:
         self._patterns = [each for each in listed if "*" in each]
         self._known: dict[str, bool] = {}
 
-    def add_module(self, file: str) -> None:
-        self._known[file] = True
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        if isinstance(item, pytest.Function):
+            self._known[str(item.path)] = True
 
     def __call__(self, file: str) -> bool:
         found = self._known.get(file)
@@ -87,15 +86,8 @@ class TestCode:
         )
 
 
-class _Setting(NamedTuple):
-    """The changes of a test run to this process, and the state before."""
-
-    test_code: TestCode
-    run: BaselineRun | None
-    before: tuple[Callable[[str], bool] | None, Callable[[WriteViolation], bool] | None]
-
-
-_SETTING = pytest.StashKey[_Setting]()
+#: The name of the plugin that runs tests with a baseline.
+_RUN = "userlock-baseline-run"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -134,23 +126,16 @@ def pytest_configure(config: pytest.Config) -> None:
     usual = [*_USUAL, *(path for path in config.getini("testpaths") if Path(path).name in _USUAL)]
     test_code = TestCode(config.rootpath, usual if listed is None else listed)
     run = _baseline_run(config, test_code)
-    config.stash[_SETTING] = _Setting(test_code, run, (REPORTS.is_test_code, REPORTS.tolerates))
-    REPORTS.is_test_code = None if listed == [] else test_code
-    REPORTS.tolerates = None
+    config.add_cleanup(REPORTS.reset)
+    patch = pytest.MonkeyPatch()
+    config.add_cleanup(patch.undo)
+    patch.setattr(REPORTS, "is_test_code", None if listed == [] else test_code)
+    patch.setattr(REPORTS, "tolerates", None if run is None else run.tolerates)
+    config.pluginmanager.register(test_code)
     if run is not None:
-        config.pluginmanager.register(run, "userlock-baseline-run")
-        REPORTS.tolerates = run.tolerates
+        config.pluginmanager.register(run, _RUN)
         LISTENERS.add(run.listen)
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    setting = config.stash.get(_SETTING, None)
-    if setting is None:  # the configuration failed
-        return
-    REPORTS.is_test_code, REPORTS.tolerates = setting.before
-    if setting.run is not None:
-        LISTENERS.remove(setting.run.listen)
-    REPORTS.reset()
+        config.add_cleanup(lambda: LISTENERS.remove(run.listen))
 
 
 def _baseline_run(config: pytest.Config, test_code: TestCode) -> BaselineRun | None:
@@ -179,20 +164,17 @@ def _baseline_run(config: pytest.Config, test_code: TestCode) -> BaselineRun | N
     return BaselineRun(config, test_code, baseline, path, writing, report_path)
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    if isinstance(item, pytest.Function):
-        item.config.stash[_SETTING].test_code.add_module(str(item.path))
-
-
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     REPORTS.reset()
-    with contextlib.ExitStack() as stack:
+    with pytest.MonkeyPatch.context() as patch:
         if item.get_closest_marker("userlock_strict") is not None:
-            stack.enter_context(_strict(item.config.stash[_SETTING].run))
+            patch.setattr(REPORTS, "is_test_code", None)
+            run = item.config.pluginmanager.get_plugin(_RUN)
+            if run is not None:
+                patch.setattr(run, "active", False)
         if item.get_closest_marker("allow_unlocked") is not None:
-            REPORTS.checks = False
-            stack.callback(setattr, REPORTS, "checks", True)
+            patch.setattr(REPORTS, "checks", False)
         return (yield)
 
 
@@ -200,52 +182,19 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    if call.excinfo is None or not isinstance(call.excinfo.value, UserLockError):
-        return (yield)
-    with _hidden_frames():
-        return (yield)
+    """Hide frames of this library and of ndb while pytest renders a traceback.
 
-
-@contextlib.contextmanager
-def _strict(run: BaselineRun | None) -> Iterator[None]:
-    """Check test code as well, and tolerate no put site."""
-    before = REPORTS.is_test_code
-    REPORTS.is_test_code = None
-    if run is not None:
-        run.active = False
-    try:
-        yield
-    finally:
-        REPORTS.is_test_code = before
-        if run is not None:
-            run.active = True
+    pytest looks for a global variable of each frame. `pytest --full-trace` shows all frames.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if call.excinfo is not None and _is_our_error(call.excinfo):
+            for name, module in list(sys.modules.items()):
+                hidden = name.startswith(_HIDDEN) and not name.startswith(_SHOWN)
+                if hidden and isinstance(module, ModuleType):
+                    patch.setitem(vars(module), "__tracebackhide__", _is_our_error)
+        return (yield)
 
 
 def _is_our_error(excinfo: pytest.ExceptionInfo[BaseException]) -> bool:
     """Return whether an error is one of the library's. Other errors may be its bugs."""
     return isinstance(excinfo.value, UserLockError)
-
-
-@contextlib.contextmanager
-def _hidden_frames() -> Iterator[None]:
-    """Hide frames of this library and of ndb while pytest renders a traceback.
-
-    pytest looks for a global variable of each frame. `pytest --full-trace` shows all frames.
-    """
-    hidden = [module for name, module in list(sys.modules.items()) if _is_hidden(name, module)]
-    for module in hidden:
-        vars(module)["__tracebackhide__"] = _is_our_error
-    try:
-        yield
-    finally:
-        for module in hidden:
-            del vars(module)["__tracebackhide__"]
-
-
-def _is_hidden(name: str, module: ModuleType | None) -> bool:
-    return (
-        name.startswith(_HIDDEN)
-        and not name.startswith(_SHOWN)
-        and isinstance(module, ModuleType)
-        and "__tracebackhide__" not in vars(module)
-    )

@@ -151,7 +151,8 @@ def test_a_store_and_its_subclasses_are_examined_by_their_own_module() -> None:
 def test_several_servers_are_listed_page_by_page() -> None:
     servers = {"b": "cde", "a": "ab", "d": "", "c": "f"}
 
-    def list_one(ids: str, limit: int, after: str) -> Listing:
+    def list_one(name: str, limit: int, after: str) -> Listing:
+        ids = servers[name]
         rest = ids[int(after or 0) :]
         if not ids:
             raise StoreUnavailable("d is down")
@@ -164,4 +165,4 @@ def test_several_servers_are_listed_page_by_page() -> None:
     assert ["".join(lock.name for lock in page.locks) for page in pages] == ["ab", "cd", "ef", ""]
     assert [page.note for page in pages] == ["", "", "", "d is down"]
     with pytest.raises(StoreUnavailable):
-        Listing.of_servers("kind", {"d": ""}, list_one, 2, "")
+        Listing.of_servers("kind", ["d"], list_one, 2, "")

@@ -89,7 +89,7 @@ def test_the_options_are_those_of_the_parsers() -> None:
     """The page shows the most important ones; `--help` has all."""
     shown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", DOCS))
     assert shown
-    assert shown <= options_of(parser().filled())
+    assert shown <= options_of(parser(whole=True))
 
 
 # --- what it prints -----------------------------------------------------------------------

@@ -114,7 +114,7 @@ def parsers(above: Parser, *path: str) -> Iterator[list[str]]:
                 yield from parsers(below, *path, name)
 
 
-@pytest.mark.parametrize("path", [*parsers(parser().filled())], ids=" ".join)
+@pytest.mark.parametrize("path", [*parsers(parser(whole=True))], ids=" ".join)
 def test_help(path: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*path, "--help"]) == 0
     out = capsys.readouterr().out

@@ -10,11 +10,11 @@ from userlock.testing.plugin import TestCode
 
 
 @pytest.fixture
-def code() -> TestCode:
+def code(request: pytest.FixtureRequest) -> TestCode:
     code = TestCode(
         Path("/src"), ["tests", "shared/factories.py", "app/fake_*.py", "*/site-packages/maker/*"]
     )
-    code.add_module("/src/app/test_points.py")
+    code.pytest_itemcollected(request.node)
     return code
 
 
@@ -23,7 +23,7 @@ def code() -> TestCode:
     [
         "/src/tests/test_points.py",
         "/src/tests/deep/helpers.py",
-        "/src/app/test_points.py",
+        __file__,
         "/src/app/conftest.py",
         "/elsewhere/conftest.py",
         "/src/shared/factories.py",

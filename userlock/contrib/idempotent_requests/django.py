@@ -13,8 +13,7 @@ from userlock import idempotency
 from userlock.contrib.idempotent_requests import views
 from userlock.contrib.idempotent_requests.views import IdempotentView, ViewOptions
 from userlock.errors import RequestIncomplete
-from userlock.idempotency import Answer, Flow
-from userlock.idempotency.answers import kept
+from userlock.idempotency import Flow
 
 
 class Flows(idempotency.Flows):
@@ -37,17 +36,19 @@ class Flows(idempotency.Flows):
         """
 
         def decorate(view: Callable[..., Any]) -> Callable[..., HttpResponse]:
-            known = IdempotentView(view, _stored, **options)
+            known = IdempotentView[HttpResponse](
+                view,
+                lambda each: (each.status_code, each.items(), each.content),
+                lambda status, headers, body: HttpResponse(
+                    body, status=status, headers=dict(headers)
+                ),
+                **options,
+            )
 
             def serve(flow: Flow, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
                 return _response(flow, view(request, flow, *args, **kwargs))
 
-            if known.completable:
-                self.register(
-                    known.name,
-                    lambda flow: known.answer_of(serve(flow, HttpRequest(), **flow.arguments)),
-                    known.keep_hours,
-                )
+            known.register(self, lambda flow: serve(flow, HttpRequest(), **flow.arguments))
 
             @functools.wraps(view)
             def once(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -66,13 +67,7 @@ class Flows(idempotency.Flows):
                 sent = _parameters(request, body)
                 asked = known.request(user_id, given, method, path, sent, kwargs)
                 _check_whole(request)  # after a form with files has been read
-                served = known.run(self, asked, lambda flow: serve(flow, request, *args, **kwargs))
-                if not isinstance(served, Answer):
-                    return served  # with all of its headers
-                response = HttpResponse(served.body, status=served.status)
-                for header, value in views.headers_of(served):
-                    response[header] = value
-                return response
+                return known.run(self, asked, lambda flow: serve(flow, request, *args, **kwargs))
 
             return once
 
@@ -110,9 +105,7 @@ def _parameters(request: HttpRequest, body: bytes) -> views.Parameters:
         return views.parameters_of(query, media, body)
     fields = [(field, each) for field, several in request.POST.lists() for each in several]
     sent = [(field, file) for field, several in request.FILES.lists() for file in several]
-    files = [(field, file.name or "", views.digest_of(file.read)) for field, file in sent]
-    for _, file in sent:
-        file.seek(0)
+    files = [(field, file.name or "", views.digest_of(file)) for field, file in sent]
     return views.parameters_of(query, media, b"", form=fields, files=files)
 
 
@@ -126,7 +119,3 @@ def _response(flow: Flow, response: Any) -> HttpResponse | None:
         response.render()
     found: HttpResponse = response
     return found
-
-
-def _stored(response: HttpResponse) -> Answer:
-    return Answer(response.status_code, kept(response.items()), response.content)

@@ -15,8 +15,7 @@ from userlock import idempotency
 from userlock.contrib.idempotent_requests import views
 from userlock.contrib.idempotent_requests.views import IdempotentView, ViewOptions
 from userlock.errors import ConfigurationError
-from userlock.idempotency import Answer, Flow
-from userlock.idempotency.answers import kept
+from userlock.idempotency import Flow
 
 
 class Flows(idempotency.Flows):
@@ -82,7 +81,12 @@ class Flows(idempotency.Flows):
         refusals = (HTTPException, *refusals)
 
         def decorate(view: Callable[..., Any]) -> Callable[..., flask.Response]:
-            known = IdempotentView(view, _stored, **options)
+            known = IdempotentView[Response](
+                view,
+                lambda each: (each.status_code, each.headers.items(), each.get_data()),
+                lambda status, headers, body: flask.Response(body, status, headers),
+                **options,
+            )
             if known.completable and final:
                 raise ConfigurationError(
                     f"flow {known.name} is completable, and the handlers of its final errors need "
@@ -98,17 +102,16 @@ class Flows(idempotency.Flows):
                         returned = flask.current_app.handle_user_exception(error)
                 return None if flow.answer is not None else _response(flow, returned, known)
 
-            def complete(flow: Flow) -> Answer | None:
+            def complete(flow: Flow) -> Response | None:
                 if flask.has_request_context():
                     raise RuntimeError(
                         "a view is completed outside of requests, or it would take this one for "
                         "its client's. To fix it: use complete_by_relay, `userlock flows "
                         "complete` or the inspector"
                     )
-                return known.answer_of(serve(flow, **flow.arguments))
+                return serve(flow, **flow.arguments)
 
-            if known.completable:
-                self.register(known.name, complete, known.keep_hours)
+            known.register(self, complete)
 
             @functools.wraps(view)
             def once(*args: Any, **kwargs: Any) -> flask.Response:
@@ -122,9 +125,7 @@ class Flows(idempotency.Flows):
                 sent = _parameters(asked)
                 request = known.request(user_id, given, asked.method, asked.path, sent, kwargs)
                 served = known.run(self, request, lambda flow: serve(flow, *args, **kwargs))
-                if isinstance(served, Answer):
-                    return flask.Response(served.body, served.status, views.headers_of(served))
-                return flask.make_response(served)  # with all of its headers
+                return served if isinstance(served, flask.Response) else flask.make_response(served)
 
             return once
 
@@ -156,9 +157,7 @@ def _parameters(asked: flask.Request) -> views.Parameters:
         return views.parameters_of(asked.query_string, asked.mimetype, body)
     # The files of a form are not in memory, as its bytes would be.
     fields, sent = list(asked.form.items(multi=True)), list(asked.files.items(multi=True))
-    files = [(field, file.filename or "", views.digest_of(file.read)) for field, file in sent]
-    for _, file in sent:
-        file.seek(0)
+    files = [(field, file.filename or "", views.digest_of(file.stream)) for field, file in sent]
     return views.parameters_of(asked.query_string, asked.mimetype, b"", form=fields, files=files)
 
 
@@ -179,7 +178,3 @@ def _response(flow: Flow, returned: Any, view: IdempotentView[Response]) -> Resp
     if response.is_streamed or response.direct_passthrough:
         views.refuse_stream(flow)
     return response
-
-
-def _stored(response: Response) -> Answer:
-    return Answer(response.status_code, kept(response.headers.items()), response.get_data())

@@ -20,8 +20,8 @@ from userlock import idempotency
 from userlock.contrib.idempotent_requests import views
 from userlock.contrib.idempotent_requests.views import IdempotentView, ViewOptions
 from userlock.errors import ConfigurationError
-from userlock.idempotency import Answer, Flow
-from userlock.idempotency.answers import json_answer, kept
+from userlock.idempotency import Flow
+from userlock.idempotency.answers import json_answer
 
 #: The name under which FastAPI hands over the request, if the view does not ask for it.
 _REQUEST = "userlock_request"
@@ -56,7 +56,12 @@ class Flows(idempotency.Flows):
         """
 
         def decorate(view: Callable[..., Any]) -> Callable[..., Awaitable[Response]]:
-            known = IdempotentView(view, _stored, **options)
+            known = IdempotentView[Response](
+                view,
+                lambda each: (each.status_code, each.headers.items(), bytes(each.body)),
+                _made_of,
+                **options,
+            )
             signature = inspect.signature(view, eval_str=True)
             parameters = signature.parameters
             if "flow" not in parameters:
@@ -77,12 +82,11 @@ class Flows(idempotency.Flows):
                     returned = JSONResponse(detail, error.status_code, error.headers)
                 return None if flow.answer is not None else _response(flow, returned)
 
-            def complete(flow: Flow) -> Answer | None:
+            def complete(flow: Flow) -> Response | None:
                 names = parameters & flow.arguments.keys()
-                return known.answer_of(serve(flow, {each: flow.arguments[each] for each in names}))
+                return serve(flow, {each: flow.arguments[each] for each in names})
 
-            if known.completable:
-                self.register(known.name, complete, known.keep_hours)
+            known.register(self, complete)
 
             @functools.wraps(view)
             async def once(*args: Any, **arguments: Any) -> Response:
@@ -93,7 +97,7 @@ class Flows(idempotency.Flows):
                 _check_route(known.name, request.scope.get("route"))
                 known.check(request.method)
 
-                def work() -> Response | Answer:
+                def work() -> Response:
                     with self.context(own=True):
                         return known.run(self, asked, lambda flow: serve(flow, arguments))
 
@@ -110,15 +114,9 @@ class Flows(idempotency.Flows):
                     method, route = request.method, request.scope["path"]
                     asked = known.request(user_id, given, method, route, sent, path)
                     # Of 40 threads. asyncio's own are few: one user's requests would take all.
-                    served = await run_in_threadpool(work)
+                    return await run_in_threadpool(work)
                 finally:
                     await request.close()  # the files of a form
-                if not isinstance(served, Answer):
-                    return served  # with all of its headers
-                response = Response(served.body, served.status)
-                for name, value in views.headers_of(served):
-                    response.headers.append(name, value)
-                return response
 
             once.__signature__ = _without_flow(signature, asked_as)  # type: ignore[attr-defined]  # FastAPI reads it
             return once
@@ -223,5 +221,8 @@ def _response(flow: Flow, returned: Any) -> Response:
     return returned
 
 
-def _stored(response: Response) -> Answer:
-    return Answer(response.status_code, kept(response.headers.items()), bytes(response.body))
+def _made_of(status: int, headers: list[tuple[str, str]], body: bytes) -> Response:
+    response = Response(body, status)
+    for name, value in headers:
+        response.headers.append(name, value)
+    return response

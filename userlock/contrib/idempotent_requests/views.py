@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, Literal, NamedTuple, NoReturn, TypedDict, TypeVar
+from typing import IO, Any, Generic, Literal, NamedTuple, NoReturn, TypedDict, TypeVar
 
 from userlock.errors import (
     ConfigurationError,
@@ -21,6 +21,7 @@ from userlock.errors import (
     RequestTooLarge,
 )
 from userlock.idempotency import Answer, Flow, Flows, Request
+from userlock.idempotency.answers import kept
 from userlock.idempotency.flows import check_function, check_keep_hours, name_of_function
 from userlock.json_values import check, written
 from userlock.lock.lease import check_lock_id, check_wait_timeout
@@ -84,10 +85,12 @@ def parameters_of(
     return Parameters(value, digest, value is not None or not (body or fields or sent_files))
 
 
-def digest_of(read: Callable[[int], bytes]) -> str:
+def digest_of(file: IO[bytes]) -> str:
+    """Return the digest of an uploaded file, for whose next reader it is rewound."""
     digest = hashlib.sha256()
-    while piece := read(PIECE_BYTES):
+    while piece := file.read(PIECE_BYTES):
         digest.update(piece)
+    file.seek(0)
     return digest.hexdigest()
 
 
@@ -158,12 +161,17 @@ class ViewOptions(TypedDict, total=False):
 
 
 class IdempotentView(Generic[_R]):
-    """A view that runs once for each key. `stored`: returns a framework's response as an answer."""
+    """A view that runs once for each key.
+
+    `parts_of`: returns the status, the headers and the body of a framework's response. `made_of`:
+    returns a response of these.
+    """
 
     def __init__(
         self,
         view: Callable[..., Any],
-        stored: Callable[[_R], Answer],
+        parts_of: Callable[[_R], tuple[int, Iterable[tuple[str, str]], bytes]],
+        made_of: Callable[[int, list[tuple[str, str]], bytes], _R],
         *,
         on_busy: OnBusy = "wait",
         wait_timeout: float | None = None,
@@ -188,13 +196,13 @@ class IdempotentView(Generic[_R]):
             raise ValueError(f"methods are names like POST, not {self.methods!r:.80}")
         self.name = name or name_of_function(view)
         self.completable = completable
-        self.keep_hours = keep_hours
+        self._keep_hours = keep_hours
         self._of_run: Any = {"wait_timeout": wait_timeout, "refuse": on_busy == "refuse"}
-        self._stored = stored
+        self._parts_of, self._made_of = parts_of, made_of
         check_function(self.name, view)
 
-    def run(self, flows: Flows, request: Request, work: Callable[[Flow], _R | None]) -> _R | Answer:
-        """Run it once for a request. Return its response, or the answer that is stored.
+    def run(self, flows: Flows, request: Request, work: Callable[[Flow], _R | None]) -> _R:
+        """Run it once for a request. Return its response, or the one that is stored.
 
         `work`: returns the response of the view; None if it has answered in `last()`.
         """
@@ -203,13 +211,24 @@ class IdempotentView(Generic[_R]):
         def run(flow: Flow) -> Answer | None:
             nonlocal made
             made = work(flow)
-            return self.answer_of(made)
+            return self._answer(made)
 
-        answer = flows.run(request, run, **self._of_run, keep_hours=self.keep_hours)
-        return answer if made is None or answer.replayed else made
+        answer = flows.run(request, run, **self._of_run, keep_hours=self._keep_hours)
+        if made is not None and not answer.replayed:
+            return made  # with all of its headers
+        replayed = [("Idempotent-Replayed", "true")] if answer.replayed else []
+        return self._made_of(answer.status, [*answer.headers, *replayed], answer.body)
 
-    def answer_of(self, response: _R | None) -> Answer | None:
-        return None if response is None else self._stored(response)
+    def register(self, flows: Flows, work: Callable[[Flow], _R | None]) -> None:
+        """Let the server complete requests, if they are completable."""
+        if self.completable:
+            flows.register(self.name, lambda flow: self._answer(work(flow)), self._keep_hours)
+
+    def _answer(self, response: _R | None) -> Answer | None:
+        if response is None:
+            return None
+        status, headers, body = self._parts_of(response)
+        return Answer(status, kept(headers), body)
 
     def request(
         self,
@@ -257,8 +276,3 @@ def refuse_stream(flow: Flow) -> NoReturn:
         user_id=flow.user_id,
         key=flow.key,
     )
-
-
-def headers_of(answer: Answer) -> list[tuple[str, str]]:
-    """Return the headers of an answer, and whether it was given before."""
-    return [*answer.headers, *([("Idempotent-Replayed", "true")] if answer.replayed else [])]

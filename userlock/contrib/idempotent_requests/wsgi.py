@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 from userlock import idempotency
 from userlock.contrib.idempotent_requests import views
 from userlock.contrib.idempotent_requests.views import IdempotentView, ViewOptions
-from userlock.contrib.request_scope import close_chunks, path_of, status_line
+from userlock.contrib.request_scope import close_chunks, path_of, respond
 from userlock.errors import ConfigurationError, RequestIncomplete
-from userlock.idempotency import Answer, Flow
-from userlock.idempotency.answers import kept
+from userlock.idempotency import Flow
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -47,7 +46,7 @@ class Flows(idempotency.Flows):
         """
 
         def decorate(app: WSGIApplication) -> WSGIApplication:
-            known = IdempotentView(app, _stored, **options)
+            known = IdempotentView[_Response](app, lambda each: each, _Response, **options)
             if known.completable:
                 raise ConfigurationError(
                     f"flow {known.name} cannot be completable: a WSGI app needs its environment. "
@@ -69,10 +68,7 @@ class Flows(idempotency.Flows):
                 method, path = environ["REQUEST_METHOD"], path_of(environ)
                 asked = known.request(user_id, given, method, path, sent, {})
                 served = known.run(self, asked, lambda flow: _collected(flow, app, environ))
-                # Of a response that was made just now all headers.
-                headers = views.headers_of(served) if isinstance(served, Answer) else served.headers
-                start_response(status_line(served.status), headers)
-                return [served.body]
+                return respond(start_response, *served)
 
             return once
 
@@ -100,10 +96,6 @@ class _Response(NamedTuple):
     status: int
     headers: list[tuple[str, str]]
     body: bytes
-
-
-def _stored(response: _Response) -> Answer:
-    return Answer(response.status, kept(response.headers), response.body)
 
 
 def _collected(flow: Flow, app: WSGIApplication, environ: WSGIEnvironment) -> _Response | None:

@@ -22,7 +22,8 @@ from userlock.admin import jobs as reading
 from userlock.admin.jobs import Chosen
 from userlock.admin.rendering import Facts, utc
 from userlock.clock import Clock
-from userlock.contrib.inspector.shared import Answer, Pages, Render, form, is_carried
+from userlock.contrib.inspector.shared import SHOWN, Answer, Pages, form, is_carried
+from userlock.lock.service import LockService
 from userlock.outbox import listing
 from userlock.outbox.dead_letters import Letter
 from userlock.outbox.outbox import Outbox
@@ -34,7 +35,6 @@ log = logging.getLogger(__name__)
 _MOST_LISTED, _MOST_CHANGED, _MOST_SECONDS = 100, 200, 5.0
 #: New dead jobs may come before those that were shown: so many are compared with the token.
 _COMPARED = 20
-_SHOWN = 300
 
 _TOKEN = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})\.[0-9a-f]{64}")
 
@@ -58,10 +58,14 @@ class _Meant(NamedTuple):
 
 
 class JobPages(Pages):
-    def __init__(self, outbox: Outbox, clock: Callable[[], Clock], render: Render) -> None:
-        super().__init__("outbox", "jobs", outbox.context, render)
+    name, home = "outbox", "jobs"
+
+    def __init__(self, service: Callable[[], LockService], outbox: Outbox) -> None:
+        super().__init__(service, outbox.context)
         self._outbox = outbox
-        self._clock = clock
+
+    def _clock(self) -> Clock:
+        return self._service().clock
 
     def add_to(self, pages: flask.Blueprint) -> None:
         self.add(pages, "GET", "", "jobs", self._list)
@@ -120,7 +124,7 @@ class JobPages(Pages):
         letter, wall = self._read(key, owner), self._clock().wall()
         return self.render(
             "job.html",
-            job=legible(letter.job, _SHOWN),
+            job=legible(letter.job, SHOWN),
             facts=reading.details(letter, wall, utc),
             key=reading.reference(letter),
             dead=letter.dead,
@@ -151,7 +155,7 @@ class JobPages(Pages):
             jobs=counted(asked.number, "dead job"),
             most=_MOST_CHANGED,
             facts={label: details[label] for label in shown},
-            shown=legible(chosen.cause, _SHOWN),
+            shown=legible(chosen.cause, SHOWN),
             cause=chosen.cause,
             key=reading.reference(letter),
             token=asked.token,
@@ -189,7 +193,7 @@ class JobPages(Pages):
         if one and not done:
             self._changed()
         jobs, operator = counted(done, "dead job"), escaped(flask.g.userlock_operator)
-        cause = legible(chosen.cause or ("one job" if one else "any cause"), _SHOWN)
+        cause = legible(chosen.cause or ("one job" if one else "any cause"), SHOWN)
         log.warning("%s %s by %s, in the inspector (%s)", jobs, word, operator, cause)
         asked = None if one else self._question(chosen)
         return self.render(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +16,7 @@ import userlock.ids as ids
 from userlock.admin import locks as reading
 from userlock.admin.rendering import Column, Facts, Moment, utc
 from userlock.clock import SYSTEM_CLOCK
-from userlock.contrib.inspector.shared import Answer, Pages, Render, is_carried
+from userlock.contrib.inspector.shared import Answer, Pages, is_carried
 from userlock.events import Acquired, Event, Rejected, TimedOut
 from userlock.fork import reset_in_child
 from userlock.lock.lease import Holder, check_lock_id, process_label
@@ -158,11 +157,10 @@ def route_of(app: flask.Flask, request: str) -> str | None:
 class LockPages(Pages):
     """The pages of locks. The app's routes name requests, where their paths are hidden."""
 
-    def __init__(
-        self, service: Callable[[], LockService], tally: Tally, app: flask.Flask, render: Render
-    ) -> None:
-        super().__init__("locks", "home", contextlib.nullcontext, render)
-        self._service = service
+    name, home = "locks", "home"
+
+    def __init__(self, service: Callable[[], LockService], tally: Tally, app: flask.Flask) -> None:
+        super().__init__(service)
         self._tally = tally
         self._app = app
 

@@ -10,6 +10,7 @@ from typing import Any
 import flask
 from werkzeug.exceptions import HTTPException, NotFound
 
+import userlock.ids as ids
 from userlock.contrib.inspector.jobs import JobPages
 from userlock.contrib.inspector.locks import TABLES, LockPages, Tally
 from userlock.contrib.inspector.requests import RequestPages
@@ -22,9 +23,6 @@ from userlock.lock.service import LockService
 from userlock.outbox.outbox import Outbox
 
 log = logging.getLogger(__name__)
-
-#: Decides who may see the pages. Returns the operator's name, for the log, or True.
-Authorise = Callable[[flask.Request], bool | str | None]
 
 _NAME = "userlock_inspector"
 #: A link that runs no script.
@@ -90,7 +88,7 @@ class Inspector:
 
     def __init__(
         self,
-        authorise: Authorise,
+        authorise: Callable[[flask.Request], bool | str | None],
         *,
         url_prefix: str = "/userlock",
         outbox: Outbox | None = None,
@@ -121,16 +119,24 @@ class Inspector:
         def find() -> LockService:
             return service or default_service()
 
-        nouns: list[Pages] = [LockPages(find, tally, app, self._render)]
+        nouns: list[Pages] = [LockPages(find, tally, app)]
         if outbox is not None:
-            nouns.append(JobPages(outbox, lambda: find().clock, self._render))
+            nouns.append(JobPages(find, outbox))
         if self._flows is not None:
-            nouns.append(RequestPages(self._flows, find, self._render))
-        self._shared = [each.name for each in nouns]
+            nouns.append(RequestPages(find, self._flows))
+        shared = [each.name for each in nouns]
+        own = [name for name in TABLES if name != "locks"]
         pages = flask.Blueprint(
             _NAME, __name__, static_folder="static", template_folder="templates"
         )
         pages.before_request(self._check)
+        pages.context_processor(
+            lambda: {
+                "names": {"All processes": shared, f"This process only: {process_label()}": own},
+                "back_to": self._back_to,
+                "plain": ids.are_plain(),
+            }
+        )
         for each in nouns:
             each.add_to(pages)
         app.register_blueprint(pages, url_prefix=self._url_prefix)
@@ -154,15 +160,6 @@ class Inspector:
         own = is_of_this_site(request.headers, request.scheme, request.host)
         if request.method == "POST" and not own:
             flask.abort(403, "This was sent from another site.")
-
-    def _render(self, template: str, **facts: Any) -> str:
-        own = [name for name in TABLES if name != "locks"]
-        names = {"All processes": self._shared, f"This process only: {process_label()}": own}
-        page = flask.render_template(
-            f"userlock/{template}", names=names, back_to=self._back_to, **facts
-        )
-        # A lock id may be any string, even one that UTF-8 cannot encode.
-        return page.encode("utf-8", "backslashreplace").decode()
 
     # Flask authorises only requests that match a route. It redirects `//userlock/locks` itself, or
     # answers 405. Both would tell a stranger which routes there are.

@@ -17,7 +17,7 @@ import flask
 import userlock.ids as ids
 from userlock.admin import requests as reading
 from userlock.admin.rendering import Facts, utc
-from userlock.contrib.inspector.shared import Answer, Pages, Render, form, is_carried
+from userlock.contrib.inspector.shared import SHOWN, Answer, Pages, form, is_carried
 from userlock.idempotency import Answer as StoredAnswer
 from userlock.idempotency import Flows, Request
 from userlock.idempotency.answers import is_kept
@@ -30,16 +30,20 @@ from userlock.words import escaped, legible
 log = logging.getLogger(__name__)
 
 _MOST_LISTED = 100
-_SHOWN = 300
+_TABLES = (
+    ("unfinished", reading.UNFINISHED, "No requests are unfinished."),
+    ("finished", reading.FINISHED, "No answers are kept."),
+)
 #: Much longer than any key that is accepted.
 _MOST_OF_KEY = 2_000
 
 
 class RequestPages(Pages):
-    def __init__(self, flows: Flows, service: Callable[[], LockService], render: Render) -> None:
-        super().__init__("requests", "requests", flows.context, render)
+    name = home = "requests"
+
+    def __init__(self, service: Callable[[], LockService], flows: Flows) -> None:
+        super().__init__(service, flows.context)
         self._flows = flows
-        self._service = service
 
     def add_to(self, pages: flask.Blueprint) -> None:
         # Keys are in no address: addresses are logged.
@@ -58,10 +62,6 @@ class RequestPages(Pages):
     def _list(self) -> str:
         listing = self._listing()
         user = listing["user"]
-
-        def of(title: str) -> list[Facts]:
-            return [_row(each, listing["shown"]) for each in listing[title]]
-
         return self.render(
             "requests.html",
             figures=listing["counts"],
@@ -69,13 +69,8 @@ class RequestPages(Pages):
             user=ids.show(user) if user else "",
             typed_user=user if ids.are_plain() and is_carried(user) else "",
             tables=[
-                (
-                    "unfinished",
-                    reading.UNFINISHED,
-                    of("unfinished"),
-                    "No requests are unfinished.",
-                ),
-                ("finished", reading.FINISHED, of("finished"), "No answers are kept."),
+                (title, columns, [_row(each, listing["shown"]) for each in listing[title]], empty)
+                for title, columns, empty in _TABLES
             ],
         )
 
@@ -165,7 +160,7 @@ class RequestPages(Pages):
             text = "The request has changed since you looked. Nothing was done. Look again."
             return self.message("Request has changed", text, 409)
         request = self._to_complete(found, self._shown())
-        flow, operator = legible(request.flow, _SHOWN), escaped(flask.g.userlock_operator)
+        flow, operator = legible(request.flow, SHOWN), escaped(flask.g.userlock_operator)
         text = "request %s of %s: completion begun by %s, in the inspector"
         log.warning(text, flow, ids.quoted(request.user_id), operator)
         answer = _apart(lambda: self._flows.complete_one(request), self._service())

@@ -8,15 +8,15 @@ from typing import Any, NoReturn
 
 import flask
 
-import userlock.ids as ids
 from userlock.admin.rendering import Facts, document
 from userlock.errors import LockServiceUnavailable, LockTimeout
+from userlock.lock.service import LockService
 from userlock.ndb.client import DATASTORE_ERRORS
 from userlock.words import legible
 
-_SHOWN = 300
+#: How much is shown of a foreign text, in characters.
+SHOWN = 300
 
-Render = Callable[..., str]
 View = Callable[..., Any]
 #: A page, with its status unless that is 200; or the facts of a JSON document.
 Answer = str | tuple[str, int] | Facts
@@ -25,17 +25,16 @@ Answer = str | tuple[str, int] | Facts
 class Pages:
     """Pages about one noun. Each view runs in an ndb context, and its errors are answered."""
 
+    name: str  # its address
+    home: str  # the endpoint of its first page
+
     def __init__(
         self,
-        name: str,
-        home: str,
-        context: Callable[[], contextlib.AbstractContextManager[None]],
-        render: Render,
+        service: Callable[[], LockService],
+        context: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
-        self.name = name
-        self._home = home
+        self._service = service
         self._context = context
-        self._render = render
 
     def add_to(self, pages: flask.Blueprint) -> None:
         raise NotImplementedError
@@ -44,11 +43,12 @@ class Pages:
         to.add_url_rule(f"/{self.name}{rule}", endpoint, self.guarded(view), methods=[method])
 
     def render(self, template: str, **facts: Any) -> str:
-        return self._render(template, **{"name": self.name, "plain": ids.are_plain(), **facts})
+        page = flask.render_template(f"userlock/{template}", **{"name": self.name, **facts})
+        # A lock id may be any string, even one that UTF-8 cannot encode.
+        return page.encode("utf-8", "backslashreplace").decode()
 
     def message(self, title: str, text: str, status: int = 200) -> tuple[str, int]:
-        page = self.render("message.html", title=title, text=text, back=self._home)
-        return page, status
+        return self.render("message.html", title=title, text=text, back=self.home), status
 
     def refuse(self, title: str, text: str, status: int) -> NoReturn:
         flask.abort(flask.make_response(self.message(title, text, status)))
@@ -67,7 +67,7 @@ class Pages:
                 text = "Another request has the lock of its owner. Try again in a moment."
                 return self.message("The owner is busy", text, 503)
             except DATASTORE_ERRORS as error:
-                text = legible(str(error).rpartition("last exception: ")[2], _SHOWN)
+                text = legible(str(error).rpartition("last exception: ")[2], SHOWN)
                 return self.message("Datastore does not answer", text, 503)
 
         return answered

@@ -12,8 +12,6 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import pytest
-
 from userlock.ids import MAX_CHARACTERS
 from userlock.lock.store import LeaseStore, Stored
 
@@ -63,11 +61,6 @@ class StoreContract(Timed):
         while not condition():
             assert self.now(store) < end, f"{what}: not so after {within:g} s"
             self.wait(store, 0.02)
-
-    @pytest.fixture(params=list(LOCK_IDS.values()), ids=list(LOCK_IDS))
-    def lock_id(self, request: pytest.FixtureRequest) -> str:
-        lock_id: str = request.param
-        return lock_id
 
 
 def found(stored: Stored | None) -> Stored:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from userlock.lock.lease import Claim, Priority, new_claim
+from userlock.lock.lease import Priority
 from userlock.lock.record import aged, done, joining
 from userlock.lock.store import LeaseStore, WakeUps
 from userlock.testing.contract.base import StoreContract, created, found
+from userlock.testing.locks import make_claim
 from userlock.waits import Bell, run
 
 _MOST = 1 << 63
@@ -67,7 +68,7 @@ class WakeContract(StoreContract):
         before = found(store.read("ann")).record
         answer = found(store.append_and_wake("ann", b"\nline"))
         assert answer.record == before + b"\nline"
-        assert found(store.read("ann")).version == answer.version or answer.version is not None
+        assert answer.version is not None
         assert store.append_and_wake("nobody's", b"\nline") is None
         assert store.read("nobody's") is None
         crowd.ends(crowd.holder)  # nobody waits
@@ -124,12 +125,12 @@ class _Crowd:
         self._store = store
         self.wake_ups: WakeUps = store.wake_ups
         self.bells: dict[str, Bell] = {}
-        holder = _claim(Priority.INTERACTIVE)
+        holder = make_claim("ann")
         self.holder = holder.token
         created(store.create("ann", holder.record, 60))
 
     def joins(self, priority: Priority = Priority.INTERACTIVE) -> str:
-        claim = _claim(priority)
+        claim = make_claim("ann", priority=priority)
         bell = self.bells[claim.token] = Bell()
         bell.listen = self.wake_ups.wait
         run(self.wake_ups.begin, "ann", claim.token, bell)
@@ -146,7 +147,3 @@ class _Crowd:
     def sleeps_on(self, token: str) -> None:
         self.bells[token].wait(_SOON)
         assert not self.bells[token].rung, "another waiter than the first one was woken"
-
-
-def _claim(priority: Priority) -> Claim:
-    return new_claim("ann", priority, 1_700_000_000.0, 60.0, "GET /")

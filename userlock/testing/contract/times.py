@@ -6,6 +6,7 @@ All that has to wait for time to pass is looked at in one run: a real server cos
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import pytest
@@ -67,9 +68,7 @@ class TimeContract(StoreContract):
         def all_lapsed() -> bool:
             return all(found(store.read(lock_id)).lapsed for lock_id in lock_ids)
 
-        self.eventually(
-            store, "all records have lapsed", all_lapsed, within=0.2 + self.late_seconds
-        )
+        self.eventually(store, "all lapse", all_lapsed, within=0.2 + self.late_seconds)
 
         assert store.create("created", b"second", 60) is None, "create passed those who wait"
         stored = found(store.read("created"))
@@ -91,15 +90,8 @@ class TimeContract(StoreContract):
         assert found(store.read("removed")).lapsed is False
 
     def _watched(self, store: LeaseStore) -> list[_Watched]:
-        def watch(
-            lock_id: str,
-            begin: Callable[[], object],
-            look: Callable[[], Stored | None] | None = None,
-            ttl: float = 1,
-        ) -> _Watched:
-            began = self.now(store)
-            version = created(begin())
-            return _Watched(lock_id, began, ttl, look or (lambda: store.read(lock_id)), version)
+        spent = created(store.create("refused", b"spent", 60))
+        long = created(store.create("shortened", b"first", 60))
 
         def refuse() -> object:
             """A refused change does not change the time to live either."""
@@ -109,25 +101,25 @@ class TimeContract(StoreContract):
             assert store.remove("refused", spent) is False
             return version
 
-        spent = created(store.create("refused", b"spent", 60))
-        long = created(store.create("shortened", b"first", 60))
-        return [
-            watch("plain", lambda: store.create("plain", b"first", 1)),
+        begins: dict[str, Callable[[], object]] = {
+            "plain": lambda: store.create("plain", b"first", 1),
             # Not rounded down to 0, which memcached reads as for ever.
-            watch("brief", lambda: store.create("brief", b"first", 0.001), ttl=0.001),
+            "brief": lambda: store.create("brief", b"first", 0.001),
+            "appended to": lambda: store.create("appended to", b"first", 1),
+            "refused": refuse,
+            "shortened": lambda: store.swap("shortened", long, b"next", 1),
+        }
+        looks: dict[str, Callable[[], Stored | None]] = {
             # Lines that are added all the time must not keep it alive, nor end it.
-            watch(
-                "appended to",
-                lambda: store.create("appended to", b"first", 1),
-                lambda: store.append("appended to", b"\n."),
-            ),
-            watch("refused", refuse),
-            watch(
-                "shortened",
-                lambda: store.swap("shortened", long, b"next", 1),
-                lambda: store.read("shortened", hurry=True),
-            ),
-        ]
+            "appended to": lambda: store.append("appended to", b"\n."),
+            "shortened": lambda: store.read("shortened", hurry=True),
+        }
+        watched = []
+        for lock_id, begin in begins.items():
+            began, ttl = self.now(store), 0.001 if lock_id == "brief" else 1
+            look = looks.get(lock_id, functools.partial(store.read, lock_id))
+            watched.append(_Watched(lock_id, began, ttl, look, created(begin())))
+        return watched
 
     def _observe(self, store: LeaseStore, record: _Watched) -> None:
         """Look at a record, and judge whether it may be as it is.
