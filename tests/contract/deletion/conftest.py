@@ -12,9 +12,9 @@ from google.cloud import ndb
 import userlock
 from tests.contract.outbox.conftest import Mailbox
 from userlock.constraints import Unique
-from userlock.deletion import Deletion, Tree, delete_tree
+from userlock.deletion import Deletion, Tree, delete_tree, find_deletion
 from userlock.deletion.tree import DeletionRow
-from userlock.ndb import capabilities, commits
+from userlock.ndb import capabilities
 from userlock.outbox import Outbox, Retry
 from userlock.outbox.rows import JobRow
 from userlock.testing import ManualClock
@@ -152,6 +152,12 @@ class Albums:
         with userlock.global_lock(key.root().id()):
             return delete_tree(key)
 
+    def found(self, deletion: Deletion) -> Deletion:
+        """Return a deletion as it is now."""
+        found = find_deletion(deletion.owner, deletion.id)
+        assert found is not None
+        return found
+
     def run_jobs(self, times: int = 1) -> None:
         """Deliver all messages; for more times, what the relay finds later."""
         self.mailbox.deliver_all()
@@ -194,12 +200,9 @@ def albums(
     clock: ManualClock,
     service: userlock.LockService,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    quick_retries: None,
 ) -> Iterator[Albums]:
     """Provide the app in an ndb context."""
-    monkeypatch.setattr(ndb._retry, "_DEFAULT_INITIAL_DELAY", 0.001)
-    monkeypatch.setattr(ndb._retry, "_DEFAULT_MAXIMUM_DELAY", 0.001)
-    monkeypatch.setattr(commits, "RESEND_DELAYS", (0.0,) * 3)
     albums = Albums(ndb_client, mailbox, clock, tmp_path, batch)
     with ndb_client.context(cache_policy=False):
         capabilities.honours_base_version(ndb_client)
