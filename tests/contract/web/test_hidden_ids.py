@@ -7,15 +7,12 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-import flask
 import pytest
-from flask.testing import FlaskClient
 from google.cloud import ndb
 
 import userlock
 from tests.contract.test_opentelemetry import Backend
 from tests.contract.web.sites import SITES, Ask, site
-from userlock.contrib.flask import UserLock, user_lock
 from userlock.errors import CommitInDoubt, PutWithoutLock, StaleWriteError
 from userlock.events import LISTENERS
 from userlock.lock.record import joining
@@ -80,16 +77,6 @@ def ask(
         yield ask
 
 
-@pytest.fixture
-def inspected(service: userlock.LockService, ndb_client: ndb.Client) -> FlaskClient:
-    """Provide a site with the inspector."""
-    app = flask.Flask("site")
-    UserLock(app, client=ndb_client, service=service, inspector=lambda _: "olga")
-    app.add_url_rule("/<how>/<user_id>", "work", fail, methods=["POST"])
-    app.add_url_rule("/view/<user_id>", "view", user_lock("user_id")(lambda user_id: "fine"))
-    return app.test_client()
-
-
 def everything(caplog: pytest.LogCaptureFixture) -> str:
     """Return what a formatter could write, but for Django's own lines, which have the path."""
     ours = [record for record in caplog.records if not record.name.startswith("django")]
@@ -140,49 +127,3 @@ def test_the_control_plain_ones_are_shown(
     assert MARK in answer.text
     assert MARK in everything(caplog)
     assert MARK in str([dict(span.attributes or {}) for span in backend.spans()])
-
-
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form["show_ids"])
-def test_no_page_of_the_inspector_shows_one(
-    service: userlock.LockService,
-    store: MemoryStore,
-    inspected: FlaskClient,
-    form: dict[str, str],
-) -> None:
-    userlock.configure(**form)  # type: ignore[arg-type]
-    held(service, store)
-    inspected.post(f"/contended/{MARK}")
-    inspected.get(f"/view/{MARK}")
-    for view in ("locks", "contention", "endpoints", "violations"):
-        for end in ("", ".json"):
-            answer = inspected.get(f"/userlock/{view}{end}")
-            assert answer.status_code == 200
-            assert MARK not in f"{answer.headers}{answer.text}"
-
-
-HOSTILE = ["\ud800", "\x1b[2J", "\u202e", "a\nb", "x" * 1_500, "🔒" * 1_500, "<script>"]
-
-
-@pytest.mark.parametrize(
-    ("form", "lock_id"),
-    [*(({"show_ids": "plain"}, each) for each in HOSTILE), *((form, "\ud800") for form in FORMS)],
-    ids=ascii,
-)
-def test_the_pages_answer_whatever_the_ids_are(
-    service: userlock.LockService,
-    store: MemoryStore,
-    inspected: FlaskClient,
-    form: dict[str, str],
-    lock_id: str,
-) -> None:
-    userlock.configure(**form)  # type: ignore[arg-type]
-    for number in range(100):
-        service.acquire(f"{number}{lock_id}"[:1500])
-    with pytest.raises(userlock.LockTimeout):
-        service.acquire(f"7{lock_id}"[:1500], wait_timeout=0.1)
-    store.create("z" * 10**6, b"forged", 60)
-    for view in ("locks", "contention"):
-        for end in ("", ".json"):
-            answer = inspected.get(f"/userlock/{view}{end}")
-            assert answer.status_code == 200
-            assert len(answer.text) < 4_000_000

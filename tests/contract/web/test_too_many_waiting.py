@@ -1,22 +1,15 @@
-"""Test the answer to one request too many for a locked user, in each integration."""
+"""Test the bound of waiters that a request's scope has. The answer: `test_integrations`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import flask
 import pytest
 
 import userlock
-from userlock.contrib.flask import UserLock, user_lock
 from userlock.contrib.request_scope import RequestScope
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
-
-
-def add_points() -> str:
-    with userlock.global_lock("ann", wait_timeout=0.5):
-        return "added"
 
 
 def test_the_policy_of_the_service_comes_before_the_default(
@@ -53,14 +46,6 @@ def test_batch_leaves_places_to_interactive_requests(
             current = userlock.current_scope()
             assert current is not None
             assert current.max_waiting == expected
-
-
-def test_the_decorator_takes_it(service: userlock.LockService) -> None:
-    app = flask.Flask(__name__)
-    UserLock(app, service=service)
-    app.post("/points")(user_lock(lambda: "ann", max_waiting=0)(add_points))
-    service.acquire("ann")
-    assert app.test_client().post("/points").status_code == 429
 
 
 @pytest.mark.parametrize("wrong", [-1, 2.5, "5"])

@@ -145,6 +145,14 @@ def test_a_lock_that_is_not_to_be_had(
     assert client.get("/users/ann").status_code == 503
 
 
+def test_it_takes_a_bound_of_waiters(
+    app: flask.Flask, client: FlaskClient, service: userlock.LockService
+) -> None:
+    service.acquire("ann")
+    app.get("/me")(user_lock(lambda: "ann", max_waiting=0)(held))
+    assert client.get("/me").status_code == 429
+
+
 def test_an_argument_that_the_view_does_not_take() -> None:
     with pytest.raises(
         userlock.ConfigurationError,

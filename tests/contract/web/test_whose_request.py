@@ -389,12 +389,22 @@ def close_elsewhere(
     return kept, service.holder("/ann") is None
 
 
-@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize(
+    ("stream", "own"), [(wsgi_stream, True), (flask_stream, True), (wsgi_stream, False)]
+)
 def test_closed_in_another_thread_it_changes_nothing_there(
-    stream: Callable[..., Any], ndb_client: ndb.Client, service: userlock.LockService
+    stream: Callable[..., Any],
+    ndb_client: ndb.Client,
+    service: userlock.LockService,
+    monkeypatch: pytest.MonkeyPatch,
+    own: bool,
 ) -> None:
-    app = stream(ndb_client, service)
-    assert close_elsewhere(app, ndb_client, service) == (True, True)
+    """The control: without variables of its own."""
+    if not own:
+        monkeypatch.setattr(request_scope, "in_own_context", lambda app: app)
+    kept, free = close_elsewhere(stream(ndb_client, service), ndb_client, service)
+    assert kept is own
+    assert free or not own
 
 
 #: The steps of two responses, and `A` or `B` for an end.
@@ -444,7 +454,7 @@ def test_a_response_read_within_a_request_has_its_own_state(
         assert state() == before
 
 
-@pytest.mark.parametrize("stream", [wsgi_stream, flask_stream])
+@pytest.mark.parametrize("stream", STREAMS)
 def test_the_control_of_rule_4(
     stream: Callable[..., Any],
     ndb_client: ndb.Client,
@@ -455,11 +465,3 @@ def test_the_control_of_rule_4(
     monkeypatch.setattr(request_scope, "in_own_context", lambda app: app)
     app, fresh = stream(ndb_client, service), contextvars.copy_context()
     assert fresh.run(taken_in_turn, app, "abaBA", service) == ["a", "a"]
-
-
-def test_the_control_of_rule_3(
-    ndb_client: ndb.Client, service: userlock.LockService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(request_scope, "in_own_context", lambda app: app)
-    kept, _ = close_elsewhere(wsgi_stream(ndb_client, service), ndb_client, service)
-    assert not kept
