@@ -368,6 +368,32 @@ def test_a_malformed_row_does_not_stop_the_others(
     assert outbox.dead.list() == []
 
 
+def test_one_that_fails_again_does_not_stop_the_others(
+    flows: Flows, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    ran: list[str] = []
+
+    @flows.function(name="work")
+    def work(flow: Flow) -> str:
+        ran.append(flow.user_id)
+        if flow.user_id == "ann" or len(ran) <= 3:
+            raise RuntimeError("a bug")
+        return "done"
+
+    for user in ("ann", "bob", "cem"):
+        with pytest.raises(RuntimeError):
+            work(user, KEY)
+    assert list(flows.complete()) == [], "they may be running"
+    clock.advance(301)
+    outcomes = {asked.user_id: answer for asked, answer in flows.complete()}
+    assert {user: answer is None for user, answer in outcomes.items()} == {
+        "ann": True,
+        "bob": False,
+        "cem": False,
+    }
+    assert "not complete" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("share", "first", "second"),
     [(2, {"ann": 2, "bob": 1}, {"ann": 2}), (9, {"ann": 3}, {"ann": 1, "bob": 1})],
