@@ -10,7 +10,7 @@ from google.cloud import ndb
 
 import userlock
 from userlock.events import LISTENERS, JobRan
-from userlock.ndb import capabilities, commits, direct
+from userlock.ndb import capabilities
 from userlock.outbox import EngineError, Outbox, Retry, Wake
 from userlock.outbox.rows import JobRow
 from userlock.stores import MemoryStore
@@ -85,16 +85,6 @@ def outbox(
         capabilities.honours_base_version(ndb_client)
         yield outbox
     outbox.close()
-
-
-@pytest.fixture
-def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a lost reply or an outage, ask again at once."""
-    monkeypatch.setattr(commits, "RESEND_DELAYS", (0.0, 0.0))
-    monkeypatch.setattr(ndb._retry, "_DEFAULT_INITIAL_DELAY", 0.001)
-    monkeypatch.setattr(ndb._retry, "_DEFAULT_MAXIMUM_DELAY", 0.001)
-    monkeypatch.setattr(direct.again, "_initial", 0.001)
-    monkeypatch.setattr(direct.again, "_maximum", 0.001)
 
 
 @pytest.fixture

@@ -252,20 +252,6 @@ class TestBadInput:
             with pytest.raises(ConfigurationError, match=text):
                 outbox.job(**options)(fine)
 
-    def test_an_engine_that_is_none(self) -> None:
-        for wrong in ("kafka://x", "inline://host", "inline://?threads=-1", "inline://?x=1", ""):
-            with pytest.raises(ValueError, match=r"inline"):
-                Outbox(wrong)
-        with pytest.raises(TypeError):
-            Outbox(7)  # type: ignore[arg-type]
-
-    def test_a_message_that_is_no_key(self, outbox: Outbox) -> None:
-        other = ndb.Key("Learner", "ann").urlsafe().decode()
-        root = ndb.Key("Other", "ann", "UserLockJob", "x").urlsafe().decode()
-        for wrong in ("", "x", "\u00e4", other, other[:-3], root):
-            with pytest.raises(ValueError, match="key"):
-                outbox.run(wrong)
-
     @pytest.mark.usefixtures("quick_retries")
     def test_datastore_being_away_is_an_error_of_the_message(
         self, note: Any, outbox: Outbox, datastore: userlock_emulator.Emulator, ran: list[Any]

@@ -141,5 +141,8 @@ def test_no_engine() -> None:
     for url in ("", "kafka://host", "memory://", "cloudtask://a/b/c"):
         with pytest.raises(ValueError, match="names no engine"):
             open_engine(url)
+    for url in ("inline://host", "inline://?threads=-1", "inline://?x=1"):
+        with pytest.raises(ValueError, match="inline"):
+            open_engine(url)
     with pytest.raises(TypeError, match="an engine is a URL"):
         open_engine(7)  # type: ignore[arg-type]

@@ -3,51 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from types import ModuleType
+from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from google.cloud import ndb
 
 import userlock
+from tests.contract.outbox.conftest import Mailbox
 from tests.unit.cli.terminal import Terminal
-from userlock.outbox import EngineError, Outbox, Retry, Wake
+from userlock.outbox import Outbox, Retry
 from userlock.outbox.rows import JobRow, encoded, new_key
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
-
-
-class Taker:
-    """An engine that takes messages, and delivers them when it is told to.
-
-    Attributes:
-        messages: those that it has taken.
-        down: whether it refuses all.
-    """
-
-    def __init__(self) -> None:
-        self.messages: list[Wake] = []
-        self.down = False
-        self._deliver: Callable[[str], object] = lambda key: None
-
-    def connect(self, deliver: Callable[[str], object]) -> None:
-        self._deliver = deliver
-
-    def wake(self, messages: Sequence[Wake], timeout: float) -> list[EngineError | None]:
-        if self.down:
-            return [EngineError("it is down")] * len(messages)
-        self.messages += messages
-        return [None] * len(messages)
-
-    def deliver(self) -> None:
-        """Deliver the messages, but not those that come meanwhile."""
-        messages, self.messages = self.messages, []
-        for each in messages:
-            self._deliver(each.key)
-
-    def close(self) -> None:
-        pass
 
 
 class Shop:
@@ -60,7 +29,7 @@ class Shop:
 
     def __init__(self, client: Any, service: userlock.LockService, clock: ManualClock) -> None:
         self.clock = clock
-        self.engine = Taker()
+        self.engine = Mailbox()
         self.outbox = Outbox(self.engine, client=client, service=service, clock=clock)
         self.error: Exception | None = None
         self.ran: list[tuple[Any, ...]] = []
@@ -88,9 +57,15 @@ class Shop:
         """Stage a job, and let it die; return its key. Jobs that waited run as well."""
         key = self.stage(job, *args)
         before, self.error = self.error, error or RuntimeError("no")
-        self.engine.deliver()
+        self.deliver()
         self.error = before
         return key
+
+    def deliver(self) -> None:
+        """Deliver the messages, but not those that come meanwhile."""
+        messages, self.engine.messages = self.engine.messages, []
+        for each in messages:
+            self.engine.deliver(each.key)
 
     def rows(self) -> list[Any]:
         with self.outbox.context():
@@ -122,15 +97,15 @@ def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
 
 @pytest.fixture
 def shop(
-    ndb_client: ndb.Client, service: userlock.LockService, clock: ManualClock
-) -> Iterator[Shop]:
+    ndb_client: ndb.Client,
+    service: userlock.LockService,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Shop:
     """Provide an app, as the module `shop`."""
     shop = Shop(ndb_client, service, clock)
-    module = ModuleType("shop")
-    module.outbox = shop.outbox  # type: ignore[attr-defined]
-    sys.modules["shop"] = module
-    yield shop
-    del sys.modules["shop"]
+    monkeypatch.setitem(sys.modules, "shop", SimpleNamespace(outbox=shop.outbox))
+    return shop
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def run_all(shop: Shop, terminal: Terminal, key: str, owner: str = "") -> str:
     for action in actions(key, owner):
         shop.error = RuntimeError(f"{owner} no \x1b[2J \u202e\n")
         if action[0] == "purge":
-            shop.engine.deliver()
+            shop.deliver()
         for json in ([], ["--json"]):
             outcome = terminal.run("outbox", *action, *json)
             assert outcome.code in (0, 1), outcome

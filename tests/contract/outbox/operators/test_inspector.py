@@ -127,7 +127,7 @@ def test_a_job_that_has_changed_since_is_left(
         assert shop.outbox.dead.redrive(ndb.Key(urlsafe=key.encode()))
     clock.advance(1)
     shop.error = RuntimeError("no")
-    shop.engine.deliver()
+    shop.deliver()
     for data in questions:
         answer = web.post(f"/userlock/outbox/{action}/now", data={**data, "number": "1"})
         assert answer.status_code == 409
@@ -191,7 +191,7 @@ def test_one_is_redriven(shop: Shop, web: FlaskClient, caplog: pytest.LogCapture
     assert "1 job redriven" in done.text
     assert dead(shop) == ["bob"]
     assert "1 dead job redriven by olga, in the inspector" in caplog.text
-    shop.engine.deliver()
+    shop.deliver()
     assert len(shop.rows()) == 1, "it has run"
 
 
