@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -43,15 +42,11 @@ def test_a_taken_title(names: dict[str, Any]) -> None:
 
 
 @pytest.fixture
-def terminal(store: MemoryStore, clock: ManualClock, ndb_client: ndb.Client) -> Iterator[Terminal]:
-    module = ModuleType("main")
-    module.client = ndb_client  # type: ignore[attr-defined]
-    before = sys.modules["__main__"], sys.modules.get("main")
-    sys.modules["main"] = module
-    yield Terminal(store, clock)
-    del sys.modules["main"]
-    if before[1] is not None:
-        sys.modules["main"] = before[1]
+def terminal(
+    store: MemoryStore, clock: ManualClock, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch
+) -> Terminal:
+    monkeypatch.setitem(sys.modules, "main", SimpleNamespace(client=ndb_client))
+    return Terminal(store, clock)
 
 
 def test_the_check(

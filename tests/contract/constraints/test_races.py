@@ -18,7 +18,7 @@ from userlock.constraints import claims as claim_rows
 from userlock.constraints import put_as_copy
 from userlock.constraints.copies import _Candidates
 
-pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
+pytestmark = pytest.mark.usefixtures("context", "quick_retries")
 
 
 class Crowd:

@@ -23,7 +23,7 @@ from tests.contract.constraints.models import (
 from userlock.constraints.claims import ClaimRow
 from userlock.testing import allow_unlocked
 
-pytestmark = [pytest.mark.usefixtures("context", "_quick_retries")]
+pytestmark = [pytest.mark.usefixtures("context", "quick_retries")]
 
 
 def test_the_error_names_constraint_value_and_holder() -> None:
