@@ -32,6 +32,7 @@ class Shop:
     Attributes:
         error: raised after the first phase.
         sold: the users, in their order.
+        web: an operator's browser.
     """
 
     def __init__(
@@ -48,6 +49,8 @@ class Shop:
         self.app.testing = True
         inspector = Inspector(lambda request: "olga", flows=self.flows)
         UserLock(self.app, client=client, service=service, inspector=inspector)
+        self.service = service
+        self.web = self.app.test_client()
 
     def _sell(self, flow: Flow, cents: int = 5) -> dict[str, Any]:
         flow.phase("order", lambda: None)
@@ -102,8 +105,3 @@ def _listeners() -> Iterator[None]:
 @pytest.fixture
 def shop(ndb_client: ndb.Client, service: userlock.LockService, clock: ManualClock) -> Shop:
     return Shop(ndb_client, service, clock)
-
-
-@pytest.fixture
-def web(shop: Shop) -> FlaskClient:
-    return shop.app.test_client()

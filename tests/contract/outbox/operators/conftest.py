@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import flask
 import pytest
+from flask.testing import FlaskClient
 from google.cloud import ndb
 
 import userlock
 from tests.contract.outbox.conftest import Mailbox
 from tests.unit.cli.terminal import Terminal
+from userlock.contrib.flask import UserLock
+from userlock.contrib.inspector import Inspector
 from userlock.outbox import Outbox, Retry
 from userlock.outbox.rows import JobRow, encoded, new_key
 from userlock.stores import MemoryStore
@@ -25,10 +30,11 @@ class Shop:
     Attributes:
         error: raised by its jobs, if there is one.
         ran: the calls, in their order.
+        web: an operator's browser, with the inspector.
     """
 
     def __init__(self, client: Any, service: userlock.LockService, clock: ManualClock) -> None:
-        self.clock = clock
+        self.client, self.service, self.clock = client, service, clock
         self.engine = Mailbox()
         self.outbox = Outbox(self.engine, client=client, service=service, clock=clock)
         self.error: Exception | None = None
@@ -41,6 +47,13 @@ class Shop:
             self._work
         )
         self.mail = self.outbox.job(name="mail", retry=twice)(self._work)
+
+    @functools.cached_property
+    def web(self) -> FlaskClient:
+        app = flask.Flask(__name__)
+        inspector = Inspector(lambda request: "olga", outbox=self.outbox)
+        UserLock(app, client=self.client, service=self.service, inspector=inspector)
+        return app.test_client()
 
     def _work(self, user_id: str, *args: Any) -> None:
         self.ran.append((user_id, *args))

@@ -9,7 +9,6 @@ import pytest
 from tests.contract.outbox.operators.conftest import Shop
 from tests.unit.cli.terminal import Outcome, Terminal
 from userlock.outbox import dead_letters
-from userlock.testing import ManualClock
 
 OWNERS = [f"user{number:02}" for number in range(20)]
 
@@ -86,7 +85,7 @@ def test_a_redrive_that_is_ended_is_resumed(shop: Shop, rate: float, at: int, do
     assert (redriven(shop), dead(shop)) == (OWNERS, [])
 
 
-def test_a_stop_ends_the_pause(shop: Shop, clock: ManualClock) -> None:
+def test_a_stop_ends_the_pause(shop: Shop) -> None:
     shop.put_dead(OWNERS)
     stopped = False
 
@@ -94,12 +93,12 @@ def test_a_stop_ends_the_pause(shop: Shop, clock: ManualClock) -> None:
         nonlocal stopped
         stopped = True
 
-    began = clock.now()
-    clock.after(30, stop)
+    began = shop.clock.now()
+    shop.clock.after(30, stop)
     with shop.outbox.context():
         done = list(shop.outbox.dead.redrive_all("", rate=0.01, stopped=lambda: stopped))
     assert len(done) == 1
-    assert clock.now() - began < 30.5
+    assert shop.clock.now() - began < 30.5
 
 
 # --- purge --------------------------------------------------------------------------------------

@@ -76,13 +76,13 @@ def test_owners_and_jobs_go_together(shop: Shop, transactions: list[int]) -> Non
 
 @pytest.mark.parametrize(("rate", "batches"), [(0.5, [1] * 20), (50, [5] * 4)])
 def test_a_batch_has_no_more_than_the_rate_allows_in_a_moment(
-    shop: Shop, transactions: list[int], clock: ManualClock, rate: float, batches: list[int]
+    shop: Shop, transactions: list[int], rate: float, batches: list[int]
 ) -> None:
     shop.put_dead(OWNERS)
-    began = clock.now()
+    began = shop.clock.now()
     redrive_all(shop, rate=rate)
     assert transactions == batches
-    assert clock.now() - began == pytest.approx((20 - batches[-1]) / rate, abs=0.01)
+    assert shop.clock.now() - began == pytest.approx((20 - batches[-1]) / rate, abs=0.01)
 
 
 def test_at_most_so_many(shop: Shop) -> None:
@@ -92,20 +92,20 @@ def test_at_most_so_many(shop: Shop) -> None:
 
 
 def test_each_row_is_changed_under_its_owners_lock(
-    shop: Shop, service: userlock.LockService, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_meant = dead_letters._is_meant
     holders = []
 
     def look(row: Any, *args: Any) -> bool:
-        holders.append((row.owner, service.holder(row.owner) is not None))
+        holders.append((row.owner, shop.service.holder(row.owner) is not None))
         return is_meant(row, *args)
 
     monkeypatch.setattr(dead_letters, "_is_meant", look)
     shop.put_dead([*OWNERS, "ann", "ann", LONG_OWNER])
     with shop.outbox.context():
         for _ in shop.outbox.dead.redrive_all("", rate=10_000):
-            assert not any(service.holder(owner) for owner in [*OWNERS, "ann", LONG_OWNER])
+            assert not any(shop.service.holder(owner) for owner in [*OWNERS, "ann", LONG_OWNER])
     locked = Counter(owner for owner, held in holders if held)
     assert locked == Counter({**dict.fromkeys(OWNERS, 1), "ann": 2, LONG_OWNER: 1})
 
@@ -122,30 +122,28 @@ def test_the_callers_context_keeps_no_row(shop: Shop, action: str) -> None:
 # --- busy owners --------------------------------------------------------------------------------
 
 
-def test_a_busy_owner_is_waited_for_once_and_last(
-    shop: Shop, service: userlock.LockService, clock: ManualClock
-) -> None:
+def test_a_busy_owner_is_waited_for_once_and_last(shop: Shop) -> None:
     shop.put_dead([*["busy"] * 60, *OWNERS])
-    lease = service.acquire("busy", lock_timeout=3600)
-    began = clock.now()
+    lease = shop.service.acquire("busy", lock_timeout=3600)
+    began = shop.clock.now()
     done = redrive_all(shop, busy_seconds=3)
-    assert clock.now() - began == pytest.approx(3, abs=0.5)
+    assert shop.clock.now() - began == pytest.approx(3, abs=0.5)
     assert [each for _, each in done] == [True] * 20 + [False] * 60
     assert redriven(shop) == OWNERS
-    service.release(lease)
+    shop.service.release(lease)
     assert all(each for _, each in redrive_all(shop))
     assert redriven(shop) == ["busy"] * 60 + OWNERS
 
 
-def test_an_owner_that_was_busy_is_tried_again(shop: Shop, service: userlock.LockService) -> None:
+def test_an_owner_that_was_busy_is_tried_again(shop: Shop) -> None:
     shop.put_dead(["busy", *OWNERS])
-    lease = service.acquire("busy", lock_timeout=3600)
+    lease = shop.service.acquire("busy", lock_timeout=3600)
     done = []
     with shop.outbox.context():
         for key, each in shop.outbox.dead.redrive_all("", rate=10_000):
             done.append((job_key(key).root().id(), each))
             if len(done) == 10:
-                service.release(lease)
+                shop.service.release(lease)
     assert done[-1] == ("=busy", True)
     assert redriven(shop) == ["busy", *OWNERS]
 
@@ -369,9 +367,7 @@ WAYS: dict[str, Callable[[Shop, str], bool]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_jobs_that_a_dead_one_held_up_go_on_at_once(
-    shop: Shop, clock: ManualClock, way: str
-) -> None:
+def test_jobs_that_a_dead_one_held_up_go_on_at_once(shop: Shop, way: str) -> None:
     names: list[str] = []
     wake = shop.engine.wake
 
@@ -380,7 +376,7 @@ def test_jobs_that_a_dead_one_held_up_go_on_at_once(
         return wake(messages, timeout)
 
     shop.engine.wake = noted  # type: ignore[method-assign]
-    blocker = held_up(shop, clock)
+    blocker = held_up(shop, shop.clock)
     shop.put_dead(["bob", "eve"])
     with shop.outbox.context():
         assert WAYS[way](shop, blocker)
@@ -392,7 +388,7 @@ def test_jobs_that_a_dead_one_held_up_go_on_at_once(
     assert "ann" not in {row.owner for row in shop.rows()}
 
 
-def test_a_purge_sends_no_needless_message(shop: Shop, clock: ManualClock) -> None:
+def test_a_purge_sends_no_needless_message(shop: Shop) -> None:
     shop.put_dead(["ann", "bob"])
     key = shop.kill(shop.close_books, "eve")
     shop.stage(shop.pay, "ann", delay=30)
@@ -403,8 +399,8 @@ def test_a_purge_sends_no_needless_message(shop: Shop, clock: ManualClock) -> No
     assert shop.engine.messages == []
 
 
-def test_several_dead_ones_of_an_owner_send_one_message(shop: Shop, clock: ManualClock) -> None:
-    held_up(shop, clock)
+def test_several_dead_ones_of_an_owner_send_one_message(shop: Shop) -> None:
+    held_up(shop, shop.clock)
     (row,) = [row for row in shop.rows() if row.dead is not None]
     with shop.outbox.context():
         for _ in range(3):
@@ -421,15 +417,15 @@ def test_several_dead_ones_of_an_owner_send_one_message(shop: Shop, clock: Manua
 
 
 def test_a_purge_whose_message_fails_is_done(
-    shop: Shop, clock: ManualClock, datastore: userlock_emulator.Emulator
+    shop: Shop, datastore: userlock_emulator.Emulator
 ) -> None:
-    blocker = held_up(shop, clock)
+    blocker = held_up(shop, shop.clock)
     with (
         shop.outbox.context(),
         datastore.faults.deadline_exceeded(None, rpc="RunQuery"),
     ):
         assert shop.outbox.dead.delete(job_key(blocker))
     assert shop.engine.messages == []
-    clock.advance(60)
+    shop.clock.advance(60)
     run_all(shop)
     assert len(shop.ran) == 5, "the relay has asked"

@@ -16,7 +16,6 @@ from userlock.ndb.owners import SHARDS, shard_of
 from userlock.outbox import listing
 from userlock.outbox.rows import RUNNING, due_jobs
 from userlock.stores import MemoryStore
-from userlock.testing import ManualClock
 
 
 def counted_by_hand(shop: Shop) -> dict[str, int]:
@@ -310,9 +309,7 @@ def test_run_of_a_job_that_fails(shop: Shop, terminal: Terminal) -> None:
     )
 
 
-def test_run_while_the_owner_is_busy(
-    shop: Shop, terminal: Terminal, store: MemoryStore, clock: ManualClock
-) -> None:
+def test_run_while_the_owner_is_busy(shop: Shop, terminal: Terminal, store: MemoryStore) -> None:
     key = shop.stage(shop.pay, "ann")
     terminal.hold("ann")
     busy = terminal.run("outbox", "run", key)
