@@ -20,6 +20,8 @@ from tests.contract.constraints.models import (
     claims,
     put,
 )
+from userlock.constraints import Unique
+from userlock.constraints.audit import Audit
 from userlock.constraints.claims import ClaimRow
 from userlock.testing import allow_unlocked
 
@@ -198,26 +200,6 @@ def test_more_groups_than_a_transaction_may_have() -> None:
         Seat(row="A", number=29).put()
 
 
-def test_an_entity_that_moves_to_another_owner() -> None:
-    class Note(userlock.UserModel):
-        _lock_id = "user_id"
-        _unique = (userlock.constraints.Unique("title"),)
-        user_id = ndb.StringProperty()
-        title = ndb.StringProperty()
-
-    with userlock.global_locks(["ann", "bob"]):
-        Note(id="a", user_id="ann", title="list").put()
-        Note(id="b", user_id="bob", title="list").put()
-        moved = Note.get_by_id("a", use_cache=False)
-        moved.user_id = "bob"
-        with pytest.raises(userlock.NotUnique):
-            moved.put()
-        moved.title = "other"
-        moved.put()
-        Note(id="c", user_id="ann", title="list").put()
-    check_claims(Note)
-
-
 def test_get_or_insert() -> None:
     put("Summer")
     with userlock.global_lock("ann"):
@@ -268,3 +250,143 @@ def test_a_stale_write(store: Any) -> None:
         with pytest.raises(userlock.StaleObjectPut):
             old.put()
     check_claims(Campaign)
+
+
+# --- the claim is that of what is stored: namespace, parent, last value --------------------------
+
+
+class Note(userlock.UserModel):
+    """New ones have no key until they are put."""
+
+    _lock_id = "owner"
+    _unique = (Unique("title", unless="archived"),)
+    owner = ndb.StringProperty()
+    title = ndb.StringProperty()
+    archived = ndb.BooleanProperty(default=False)
+
+
+class Top(userlock.UserModel):
+    """Has no parent: it is its own owner."""
+
+    _lock_id_from_key = userlock.root_id
+    _unique = (Unique("title", per="parent"),)
+    title = ndb.StringProperty()
+
+
+def test_an_entity_that_moves_to_another_owner() -> None:
+    with userlock.global_locks(["ann", "bob"]):
+        Note(id="a", owner="ann", title="list").put()
+        Note(id="b", owner="bob", title="list").put()
+        moved = Note.get_by_id("a", use_cache=False)
+        moved.owner = "bob"
+        with pytest.raises(userlock.NotUnique):
+            moved.put()
+        moved.title = "other"
+        moved.put()
+        Note(id="c", owner="ann", title="list").put()
+    check_claims(Note)
+
+
+def problems(model: Any) -> list[str]:
+    return [f"{each.what} {each.value}" for each in Audit().run(model)]
+
+
+def test_each_namespace_has_its_own() -> None:
+    for name in ("one", "two"):
+        tenant = ndb.get_context().new(namespace=name)
+        with tenant.use(), userlock.global_lock("ann"):
+            Note(owner="ann", title="x").put()
+            with pytest.raises(userlock.NotUnique):
+                Note(owner="ann", title="x").put()
+            with pytest.raises(userlock.NotUnique):
+                Note(id="a", owner="ann", title="x").put()
+            with pytest.raises(userlock.NotUnique):
+                ndb.transaction(lambda: Note(owner="ann", title="x").put())
+            assert problems(Note) == []
+
+
+def test_one_scope_without_a_parent() -> None:
+    Top(title="new").put()
+    with userlock.global_locks(["a", "b"]):
+        Top(id="a", title="x").put()
+        for id_ in ("b", None):
+            with pytest.raises(userlock.NotUnique):
+                Top(id=id_, title="x").put()
+    assert problems(Top) == []
+
+
+def test_a_tasklet_changes_it_while_a_put_waits() -> None:
+    """
+    this code                    ndb's loop                the tasklet
+    put_async, "a"
+    title "z"; put: waits for the first one ──────────────▶ title "w"
+    stores "w", with the claim of "w"
+    """
+    with userlock.global_lock("ann"):
+        note = Note(id="k", owner="ann", title="a")
+        note.put()
+
+        @ndb.tasklet
+        def change() -> Any:
+            yield ndb.sleep(0)
+            note.title = "w"
+
+        first, running = note.put_async(), change()
+        note.title = "z"
+        note.put()
+        running.result()
+        first.result()
+        stored = ndb.Key(Note, "k").get(use_cache=False).title
+        with pytest.raises(userlock.NotUnique):
+            Note(id="k2", owner="ann", title=stored).put()
+    assert problems(Note) == []
+
+
+def test_deleted_and_created_again_in_one_transaction() -> None:
+    with userlock.global_lock("ann"):
+        key = Note(id="k", owner="ann", title="x").put()
+
+        def replace(**values: Any) -> None:
+            key.delete()
+            Note(key=key, owner="ann", **values).put()
+
+        ndb.transaction(lambda: replace(title="x", archived=True))
+        assert problems(Note) == []
+        assert ClaimRow.query(namespace="").count() == 0
+        ndb.transaction(lambda: replace(title="y"))
+        assert problems(Note) == []
+        ndb.transaction(lambda: replace(title="y"))
+        with pytest.raises(userlock.NotUnique):
+            Note(owner="ann", title="y").put()
+    check_claims(Note)
+
+
+def test_many_names_move_in_one_call() -> None:
+    with userlock.global_lock("ann"):
+        made = [campaign(f"{number}", id=f"{number:03}") for number in range(60)]
+        ndb.put_multi(made)
+        for each in made:
+            each.title = f"{int(each.title) + 1}"
+        ndb.put_multi(made)
+    assert Campaign.query(ancestor=ndb.Key(Owner, "ann")).count() == 60
+    check_claims(Campaign)
+    with userlock.global_lock("ann"):
+        ndb.delete_multi([each.key for each in made])
+    assert ClaimRow.query(namespace="").count() == 0
+
+
+def test_put_twice_in_one_transaction() -> None:
+    with userlock.global_lock("ann"):
+        key = Note(id="k", owner="ann", title="x").put()
+
+        def rename_and_put_again() -> None:
+            note = key.get()
+            note.title = "y"
+            note.put()
+            note.put()
+
+        ndb.transaction(rename_and_put_again)
+        assert problems(Note) == []
+        Note(owner="ann", title="x").put()
+        with pytest.raises(userlock.NotUnique):
+            Note(owner="ann", title="y").put()

@@ -27,20 +27,12 @@ class Album(userlock.UserModel):
     _unique = (Unique("title"),)
     title = ndb.StringProperty()
 
-    @classmethod
-    def _get_kind(cls) -> str:
-        return "TestedAlbum"
-
 
 class Track(userlock.UserModel):
     """Below an album's key, also below each other."""
 
     _lock_id_from_key = userlock.root_id
     title = ndb.StringProperty()
-
-    @classmethod
-    def _get_kind(cls) -> str:
-        return "TestedTrack"
 
 
 class Picture(userlock.UserModel):
@@ -51,10 +43,6 @@ class Picture(userlock.UserModel):
     of = ndb.KeyProperty("o")
     file = ndb.StringProperty()
 
-    @classmethod
-    def _get_kind(cls) -> str:
-        return "TestedPicture"
-
 
 class Remark(userlock.Model):
     """Names its picture; written in transactions."""
@@ -62,16 +50,12 @@ class Remark(userlock.Model):
     _write_policy = userlock.WritePolicy.IN_TRANSACTION
     picture = ndb.KeyProperty()
 
-    @classmethod
-    def _get_kind(cls) -> str:
-        return "TestedRemark"
-
 
 KINDS = (Album, Track, Picture, Remark)
 
 
 def album_key(fan: str = "ann", name: str = "one") -> Any:
-    return ndb.Key("TestedFan", fan, Album, name)
+    return ndb.Key("Fan", fan, Album, name)
 
 
 class Albums:
@@ -129,9 +113,7 @@ class Albums:
                 for of in (track, deep, key):
                     entities.append(self.new_picture(fan, of, f"{fan}-{name}-{number}-{of.id()}"))
             remarks = [
-                Remark(picture=each)
-                for each in ndb.put_multi(entities)
-                if each.kind() == "TestedPicture"
+                Remark(picture=each) for each in ndb.put_multi(entities) if each.kind() == "Picture"
             ]
             for first in range(0, len(remarks), 20):  # the legacy mode takes 25
                 some = remarks[first : first + 20]

@@ -392,7 +392,7 @@ def test_roots_of_no_use(albums: Albums) -> None:
             find_deletion("ann", root if root != "one" else "")
     with pytest.raises(userlock.ConfigurationError, match="no tree"):
         delete_tree(ndb.Key("TestedNothing", 1))
-    with pytest.raises(ValueError, match="no stored TestedAlbum"):
+    with pytest.raises(ValueError, match="no stored Album"):
         albums.tree.delete(ndb.Key(Track, 1), "ann")
 
 
@@ -401,10 +401,6 @@ class Shared(userlock.UserModel):
 
     _lock_id = "fan"
     fan = ndb.StringProperty()
-
-    @classmethod
-    def _get_kind(cls) -> str:
-        return "TestedShared"
 
 
 def test_an_object_that_tells_another_owner_than_the_stored_root(albums: Albums) -> None:
@@ -422,10 +418,6 @@ class Scan(userlock.UserModel, polymodel.PolyModel):
 
     _lock_id_from_key = userlock.root_id
 
-    @classmethod
-    def _get_kind(cls) -> str:
-        return "TestedScan"
-
 
 class Photo(Scan):
     pass
@@ -441,10 +433,6 @@ class Thumb(userlock.UserModel):
     _lock_id_from_key = userlock.root_id
     of = ndb.KeyProperty()
     by = ndb.KeyProperty()
-
-    @classmethod
-    def _get_kind(cls) -> str:
-        return "TestedThumb"
 
 
 def test_classes_of_one_kind(albums: Albums) -> None:
@@ -464,8 +452,8 @@ def test_classes_of_one_kind(albums: Albums) -> None:
         with userlock.global_lock("s"):
             photo = Photo(id="p", parent=key).put()
             film = Film(id="f", parent=key).put()
-            Thumb(parent=ndb.Key("TestedFan", "ann"), of=photo).put()
-            Thumb(parent=ndb.Key("TestedFan", "ann"), by=film).put()
+            Thumb(parent=ndb.Key("Fan", "ann"), of=photo).put()
+            Thumb(parent=ndb.Key("Fan", "ann"), by=film).put()
             tree.delete(key.get())
     albums.run_jobs()
     assert Thumb.query().count() == 0
@@ -481,7 +469,7 @@ def test_an_owner_that_the_root_does_not_tell(albums: Albums) -> None:
     delete_tree(key, owner="ann")
     albums.run_jobs()
     assert key.get() is None
-    assert tree.name == "TestedRemark"
+    assert tree.name == "Remark"
 
 
 def test_datastore_does_not_answer(albums: Albums, datastore: userlock_emulator.Emulator) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.contract.outbox.conftest import Box, Mailbox, rows
-from userlock.errors import LockTimeout
 from userlock.outbox import Outbox
 from userlock.outbox.outbox import job_key
 
@@ -101,14 +100,6 @@ def test_a_job_of_nobody_is_redriven(box: Box, errors: Errors, ran: list[str], h
         assert list(box.outbox.dead.redrive_all("sweep")) == [(key, True)]
     box.mailbox.deliver_all()
     assert ran == ["swept"]
-
-
-def test_a_busy_owner_is_waited_for(box: Box, dead: list[str]) -> None:
-    lease = box.service.acquire("ann", lock_timeout=3600)
-    with pytest.raises(LockTimeout):
-        box.outbox.dead.redrive(job_key(dead[0]))
-    box.service.release(lease)
-    assert box.outbox.dead.redrive(job_key(dead[0]))
 
 
 def test_purged_they_are_gone_but_not_those_redriven_meanwhile(

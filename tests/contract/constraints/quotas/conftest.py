@@ -24,10 +24,6 @@ class Reader(userlock.UserModel):
     _lock_id_from_key = userlock.key_id
     limit = ndb.IntegerProperty(default=2)
 
-    @classmethod
-    def _get_kind(cls) -> str:
-        return "TestedReader"
-
 
 class Book(userlock.UserModel):
     """Counts while it is on the shelf."""
@@ -38,10 +34,6 @@ class Book(userlock.UserModel):
     order = ndb.IntegerProperty(required=True)
     on_shelf = ndb.BooleanProperty(default=True)
     over_quota = ndb.BooleanProperty(default=False)
-
-    @classmethod
-    def _get_kind(cls) -> str:
-        return "TestedBook"
 
 
 class Shelves:

@@ -203,9 +203,3 @@ def test_without_certificates_a_token_cannot_be_verified(issuer: Issuer, answer:
     assert status(caller, {"Authorization": None}) == 401
     assert status(caller, {"Authorization": "Bearer a.b.c"}) == 401
     assert issuer.fetched == 1
-
-
-def test_an_issuer_that_is_gone() -> None:
-    with issuers.issuer() as gone:
-        caller = oidc(gone)
-    assert status(caller, {"Authorization": f"Bearer {_VALID}"}) == 503

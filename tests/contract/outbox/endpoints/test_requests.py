@@ -12,7 +12,6 @@ from google.api_core.exceptions import ServiceUnavailable
 from google.cloud import ndb
 
 import userlock
-from tests.contract.outbox.endpoints import issuer as issuers
 from tests.contract.outbox.endpoints.conftest import (
     APP,
     AUTHORIZED,
@@ -30,7 +29,6 @@ from userlock.contrib.inspector import Inspector
 from userlock.contrib.outbox_endpoints import OutboxEndpoints
 from userlock.contrib.request_scope import MOST_BODY_BYTES
 from userlock.errors import CommitInDoubt
-from userlock.outbox import Outbox
 from userlock.outbox.authentication import AppEngineHeader, Refused, SharedSecret
 
 Site = Callable[..., Call]
@@ -341,14 +339,3 @@ def test_an_engine_that_names_no_caller(shop: Shop, name: str) -> None:
     assert shop.ran == []
     with pytest.raises(userlock.ConfigurationError, match="nobody may call"):
         OutboxEndpoints(shop.outbox, callers=[])
-
-
-def test_the_queue_s_url_names_the_caller(shop: Shop) -> None:
-    target = f"target={issuers.AUDIENCE}&service_account={issuers.ACCOUNT}"
-    outbox = Outbox(f"cloudtasks://shop/here/jobs?{target}", tiers={"slow": "inline://?threads=0"})
-    app = flask.Flask(__name__)
-    UserLock(app, client=shop.client, service=shop.service, outbox=outbox)
-    client = app.test_client()
-    assert client.post(JOBS, data=shop.stage()).status_code == 401
-    assert client.get(RELAY).status_code == 405
-    outbox.close()

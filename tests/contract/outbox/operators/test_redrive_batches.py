@@ -22,7 +22,6 @@ from userlock.errors import CommitInDoubt
 from userlock.outbox import Wake, dead_letters
 from userlock.outbox.dead_letters import DeadLetters
 from userlock.outbox.outbox import job_key
-from userlock.outbox.rows import JobRow, new_key
 from userlock.testing import ManualClock
 
 #: The root key of this owner does not tell its id.
@@ -397,23 +396,6 @@ def test_a_purge_sends_no_needless_message(shop: Shop) -> None:
         list(shop.outbox.dead.purge("pay"))
         assert shop.outbox.dead.delete(job_key(key))
     assert shop.engine.messages == []
-
-
-def test_several_dead_ones_of_an_owner_send_one_message(shop: Shop) -> None:
-    held_up(shop, shop.clock)
-    (row,) = [row for row in shop.rows() if row.dead is not None]
-    with shop.outbox.context():
-        for _ in range(3):
-            more = JobRow(key=new_key(row.owner, row.ready_at))
-            for name in ("owner", "job", "arguments", "ready_at", "staged_at", "dead", "died_at"):
-                setattr(more, name, getattr(row, name))
-            more.attempts = 1
-            more.enqueue()
-            ndb.transaction(more.put)
-        assert len(list(shop.outbox.dead.purge("close_books"))) == 4
-    assert len(shop.engine.messages) == 1
-    shop.deliver()
-    assert len(shop.ran) == 5, "it was that of the next job"
 
 
 def test_a_purge_whose_message_fails_is_done(

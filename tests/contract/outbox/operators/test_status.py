@@ -12,7 +12,7 @@ from tests.contract.outbox.operators.conftest import Shop
 from tests.unit.cli.terminal import Terminal
 from tests.unit.cli.test_docs import OUTBOX, run
 from userlock.admin import jobs as reading
-from userlock.ndb.owners import SHARDS, shard_of
+from userlock.ndb.owners import SHARDS
 from userlock.outbox import listing
 from userlock.outbox.rows import RUNNING, due_jobs
 from userlock.stores import MemoryStore
@@ -101,33 +101,6 @@ def test_the_lag_grows_although_the_relay_pushes_jobs_back(shop: Shop) -> None:
         now = round(shop.clock.wall() * 1e6)
         due = [row for shard in range(SHARDS) for row in due_jobs("", shard, now)]
     assert due == [], "the control: by the index that the relay reads, nothing is late"
-
-
-def test_the_oldest_of_all_shards_is_found(shop: Shop) -> None:
-    for number in range(40):
-        shop.stage(shop.pay, f"user{number}")
-        shop.clock.advance(1)
-    assert len({shard_of(row.key) for row in shop.rows()}) > 8
-    found = status(shop)
-    assert found.oldest is not None
-    assert (found.oldest.owner, found.due) == ("user0", 40)
-    assert found.lag == pytest.approx(40)
-
-
-def test_dead_jobs_by_cause(shop: Shop) -> None:
-    shop.kill(shop.pay, "ann")
-    shop.kill(shop.pay, "bob", error=KeyError("x"))
-    shop.kill(shop.payback, "ann")
-    shop.kill(shop.close_books, "eve")
-    for _ in range(3):
-        shop.stage(shop.pay, "eve")
-    assert status(shop).causes == [
-        ("close_books RuntimeError", 1, 1),
-        ("pay KeyError", 1, 0),
-        ("pay RuntimeError", 1, 0),
-        ("payback RuntimeError", 1, 0),
-    ]
-    assert status(shop).blocked == 3
 
 
 def test_many_causes_are_bounded_and_said(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
