@@ -32,6 +32,7 @@ class Mailbox:
         messages: not delivered yet.
         down: whether it refuses all.
         asked: how often it was asked, and with which time-outs.
+        on_wake: called with the messages, first of all.
     """
 
     def __init__(self) -> None:
@@ -39,12 +40,14 @@ class Mailbox:
         self.down = False
         self.asked: list[float] = []
         self.deliver: Callable[[str], object] = lambda key: None
+        self.on_wake: Callable[[Sequence[Wake]], object] = lambda messages: None
 
     def connect(self, deliver: Callable[[str], object]) -> None:
         self.deliver = deliver
 
     def wake(self, messages: Sequence[Wake], timeout: float) -> list[EngineError | None]:
         self.asked.append(timeout)
+        self.on_wake(messages)
         if self.down:
             return [EngineError("it is down")] * len(messages)
         self.messages += messages

@@ -39,14 +39,12 @@ def stage(note: Any, mailbox: Mailbox) -> Callable[[Sequence[str]], None]:
 
 def beside(mailbox: Mailbox, action: Callable[[], object]) -> Mailbox:
     """Let the engine call a function when it is asked next."""
-    wake = mailbox.wake
 
-    def acting(messages: Sequence[Wake], timeout: float) -> list[EngineError | None]:
-        mailbox.wake = wake  # type: ignore[method-assign]
+    def act(_: object) -> None:
+        mailbox.on_wake = lambda _: None
         action()
-        return wake(messages, timeout)
 
-    mailbox.wake = acting  # type: ignore[method-assign]
+    mailbox.on_wake = act
     return mailbox
 
 
@@ -137,13 +135,9 @@ def test_nor_others_of_its_own_shard(
     box.mailbox.messages.clear()
     box.clock.advance(31)
     batches: list[list[str]] = []
-    wake = box.mailbox.wake
-
-    def counted(messages: Sequence[Wake], timeout: float) -> list[EngineError | None]:
-        batches.append([ndb.Key(urlsafe=each.key).root().id() for each in messages])
-        return wake(messages, timeout)
-
-    box.mailbox.wake = counted  # type: ignore[method-assign]
+    box.mailbox.on_wake = lambda messages: batches.append(
+        [ndb.Key(urlsafe=each.key).root().id() for each in messages]
+    )
     rounds = [box.outbox.relay().woken]
     of_others = [number for number, each in enumerate(batches) if f"={others[-1]}" in each]
     assert of_others == [2 if share == 4 else 10]

@@ -114,12 +114,9 @@ class TestTheFastPath:
         assert [number for _, number in ran] == list(range(20))
 
     def test_an_engine_that_raises_does_not_reach_the_request(
-        self, note: Any, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+        self, note: Any, mailbox: Mailbox
     ) -> None:
-        def wake(*_: Any) -> Any:
-            raise ZeroDivisionError
-
-        monkeypatch.setattr(mailbox, "wake", wake)
+        mailbox.on_wake = lambda _: 1 / 0
         note.stage_now("ann")
         assert len(rows()) == 1
 

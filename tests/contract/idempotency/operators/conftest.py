@@ -1,4 +1,4 @@
-"""An app whose requests an operator looks at and completes in the inspector."""
+"""An app whose requests an operator looks at and completes."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Shop:
         self, client: ndb.Client, service: userlock.LockService, clock: ManualClock
     ) -> None:
         self.clock = clock
-        self.flows = Flows(clock=clock)
+        self.flows = Flows(client=client, service=service, clock=clock)
         self.error: BaseException | None = None
         self.sold: list[str] = []
-        self.sell = self.flows.function(name="sell")(self._sell)
+        self.sell = self.flows.function(name="rides")(self._sell)
         self.client = client
         self.app = flask.Flask("shop", template_folder=None)
         self.app.secret_key = "secret"
@@ -59,16 +59,20 @@ class Shop:
         self.sold.append(flow.user_id)
         return {"attempt": flow.attempt}
 
-    def ask(self, user: str, key: str = KEY) -> None:
+    def ask(self, user: str, key: str = KEY) -> Any:
         with self.client.context():
-            self.sell(user, key)
+            return self.sell(user, key)
 
-    def leave(self, user: str, key: str = KEY) -> None:
-        """Leave a request unfinished, and stuck."""
-        self.error = Ended()
+    def fail(self, user: str, key: str = KEY) -> None:
+        """Leave a request unfinished."""
+        self.error = Ended("a \x1b[2J bug")
         with pytest.raises(Ended):
             self.ask(user, key)
         self.error = None
+
+    def leave(self, user: str, key: str = KEY) -> None:
+        """Leave a request unfinished, and stuck."""
+        self.fail(user, key)
         self.clock.advance(90)
 
     def rows(self) -> list[Any]:

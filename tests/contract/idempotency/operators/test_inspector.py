@@ -108,7 +108,7 @@ def test_one_request(shop: Shop) -> None:
     assert fields == {"user": "ann", "key": KEY, "namespace": ""}
     one = shop.web.post("/userlock/requests/show", data=fields).text
     for shown in (
-        "sell",
+        "rides",
         "<dd>stuck</dd>",
         "order",
         "the server or its client",
@@ -132,12 +132,12 @@ def test_one_is_completed(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     shop.leave("ann")
     page = shop.web.post("/userlock/requests/show", data=named()).text
     question = shop.web.post("/userlock/requests/complete", data=form(page, "/requests/complete"))
-    assert "Complete the request sell?" in question.text
+    assert "Complete the request rides?" in question.text
     assert shop.sold == [], "it asks first"
     done = shop.web.post(NOW, data=form(question.text, "/complete/now"))
     assert "Request completed" in done.text
     assert "answered with 200" in done.text
-    assert "request sell of 'ann': completion begun by olga, in the inspector" in caplog.text
+    assert "request rides of 'ann': completion begun by olga, in the inspector" in caplog.text
     assert shop.sold == ["ann"]
     again = shop.web.post(NOW, data=form(question.text, "/complete/now"))
     assert again.status_code == 409

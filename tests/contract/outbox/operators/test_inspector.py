@@ -217,13 +217,7 @@ def test_a_request_ends_in_time(shop: Shop) -> None:
     """Each batch takes five seconds."""
     shop.put_dead([f"user{number:02}" for number in range(40)])
     data = asked(shop.web, "redrive", cause="")
-    deliver = shop.engine.wake
-
-    def slow(messages: Any, timeout: float) -> Any:
-        shop.clock.advance(5)
-        return deliver(messages, timeout)
-
-    shop.engine.wake = slow  # type: ignore[method-assign]
+    shop.engine.on_wake = lambda _: shop.clock.advance(5)
     page = shop.web.post(CHANGES[0], data=data).text
     assert len(dead(shop)) == 15
     assert "15 left" in page

@@ -19,7 +19,7 @@ import userlock_emulator
 from tests.contract.outbox.operators.conftest import Shop
 from tests.contract.outbox.operators.test_redrive import OWNERS, dead, redriven
 from userlock.errors import CommitInDoubt
-from userlock.outbox import Wake, dead_letters
+from userlock.outbox import dead_letters
 from userlock.outbox.dead_letters import DeadLetters
 from userlock.outbox.outbox import job_key
 from userlock.testing import ManualClock
@@ -60,13 +60,7 @@ def transactions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_owners_and_jobs_go_together(shop: Shop, transactions: list[int]) -> None:
     calls: list[int] = []
-    wake = shop.engine.wake
-
-    def counted(messages: Sequence[Wake], timeout: float) -> Any:
-        calls.append(len(messages))
-        return wake(messages, timeout)
-
-    shop.engine.wake = counted  # type: ignore[method-assign]
+    shop.engine.on_wake = lambda messages: calls.append(len(messages))
     shop.put_dead(OWNERS * 2)
     assert [done for _, done in redrive_all(shop)] == [True] * 40
     assert transactions == calls == [25, 15]
@@ -318,15 +312,13 @@ def test_two_at_once_redrive_none_twice(
 def test_an_end_between_commit_and_messages_loses_no_job(shop: Shop) -> None:
     """The relay asks for them, at its next round."""
     calls = itertools.count(1)
-    wake = shop.engine.wake
 
-    def end(messages: Sequence[Wake], timeout: float) -> Any:
+    def end(_: object) -> None:
         if next(calls) == 2:
             raise KeyboardInterrupt
-        return wake(messages, timeout)
 
     shop.put_dead(OWNERS)
-    shop.engine.wake = end  # type: ignore[method-assign]
+    shop.engine.on_wake = end
     with pytest.raises(KeyboardInterrupt):
         redrive_all(shop, rate=50)
     assert len(redriven(shop)) == 10
@@ -368,13 +360,7 @@ WAYS: dict[str, Callable[[Shop, str], bool]] = {
 @pytest.mark.parametrize("way", WAYS)
 def test_jobs_that_a_dead_one_held_up_go_on_at_once(shop: Shop, way: str) -> None:
     names: list[str] = []
-    wake = shop.engine.wake
-
-    def noted(messages: Sequence[Wake], timeout: float) -> Any:
-        names.extend(each.name for each in messages)
-        return wake(messages, timeout)
-
-    shop.engine.wake = noted  # type: ignore[method-assign]
+    shop.engine.on_wake = lambda messages: names.extend(each.name for each in messages)
     blocker = held_up(shop, shop.clock)
     shop.put_dead(["bob", "eve"])
     with shop.outbox.context():
