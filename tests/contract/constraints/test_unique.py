@@ -1,8 +1,10 @@
-"""Claim and entity change in one commit: creations, renames, moves, deletes."""
+"""Claim and entity change in one commit.
+
+Creations, renames, archiving, exchanges, deletes in any order: `tests/property/test_claims.py`.
+"""
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import pytest
@@ -45,61 +47,22 @@ def test_the_error_names_constraint_value_and_holder() -> None:
     check_claims(Campaign)
 
 
-ARCHIVED, ACTIVE = {"archived": True}, {"archived": False}
-#: Steps: an entity, and its new title, other new values, or None for its delete. "!" before an
-#: entity: the step is refused. Entities are ann's, but for those that begin with "bob".
-STORIES: dict[str, list[tuple[str, Any]]] = {
-    "another owner may have the name": [("a", "Summer"), ("bob", "Summer"), ("!b", "summer")],
-    "archived ones do not count": [
-        *(("a", {**ARCHIVED, "title": "Summer"}), ("b", {**ARCHIVED, "title": "Summer"})),
-        *(("c", "Summer"), ("!a", ACTIVE), ("c", ARCHIVED), ("a", ACTIVE), ("!c", ACTIVE)),
-        ("c", {**ACTIVE, "title": "Winter"}),
-    ],
-    "a rename frees the old name": [
-        *(("a", "Summer"), ("a", "Winter"), ("a", "Spring"), ("b", "Summer"), ("c", "winter")),
-    ],
-    "its own name in other letters": [("a", "Summer"), ("a", "SUMMER"), ("!b", "summer")],
-    "a refused value is refused again, and is not stored": [
-        *(("a", "Summer"), ("b", "Winter"), ("!b", "Summer"), ("!b", "Summer")),
-        *(("b", {"points": 3}), ("!c", "winter")),
-    ],
-    "a delete frees it": [("a", "Summer"), ("a", None), ("b", "Summer"), ("never there", None)],
-    "deleted and put again": [("a", "Summer"), ("a", None), ("a", "Summer"), ("!b", "Summer")],
-}
-
-
-def change(name: str, values: Any) -> None:
-    """Do a step."""
-    owner = "bob" if name.startswith("bob") else "ann"
-    key = ndb.Key(Owner, owner, Campaign, name)
-    if values is None:
-        key.delete()
-        return
-    entity = key.get(use_cache=False) or Campaign(key=key)
-    entity.populate(**({"title": values} if isinstance(values, str) else values))
-    entity.put()
-
-
-@pytest.mark.parametrize(
-    ("story", "in_transaction"),
-    [
-        *((story, False) for story in STORIES),
-        *((story, True) for story in ("archived ones do not count", "a delete frees it")),
-    ],
-)
-def test_stories(story: str, in_transaction: bool) -> None:
-    for name, values in STORIES[story]:
-        bare = name.removeprefix("!")
-        with userlock.global_locks(["ann", "bob"]), contextlib.ExitStack() as expected:
-            if bare != name:
-                expected.enter_context(pytest.raises(userlock.NotUnique))
-            if in_transaction:
-                ndb.transaction(lambda: change(bare, values))  # noqa: B023
-            else:
-                change(bare, values)
-        check_claims(Campaign)
-    live = [each for each in Campaign.query().fetch(use_cache=False) if not each.archived]
-    assert ClaimRow.query(namespace="").count() == len(live)
+def test_a_refused_value_is_not_stored_by_a_later_put() -> None:
+    put("Summer")
+    second = put("Winter")
+    with userlock.global_lock("ann"):
+        second = second.key.get(use_cache=False)
+        second.title = "Summer"
+        for _ in range(2):
+            with pytest.raises(userlock.NotUnique):
+                second.put()
+        second = second.key.get(use_cache=False)
+        second.points = 3
+        second.put()
+        ndb.Key(Owner, "ann", Campaign, "never there").delete()
+    with pytest.raises(userlock.NotUnique):
+        put("winter")
+    check_claims(Campaign)
 
 
 def test_values_that_are_none_do_not_count() -> None:
@@ -148,24 +111,6 @@ def test_per_parent_by_a_computed_name() -> None:
         upload(parent, "home.jpg", state="archived")
     check_claims(Screen)
     assert Screen.query(Screen.base == "home", ancestor=parent).count() == 3
-
-
-@pytest.mark.parametrize("in_transaction", [False, True])
-def test_two_exchange_their_names(in_transaction: bool) -> None:
-    first, second = put("Summer"), put("Winter")
-
-    def exchange() -> None:
-        one, two = ndb.get_multi([first.key, second.key], use_cache=False)
-        one.title, two.title = two.title, one.title
-        ndb.put_multi([one, two])
-
-    with userlock.global_lock("ann"):
-        if in_transaction:
-            ndb.transaction(exchange)
-        else:
-            exchange()
-    check_claims(Campaign)
-    assert first.key.get(use_cache=False).title == "Winter"
 
 
 def test_two_of_one_put_multi_want_a_name() -> None:
