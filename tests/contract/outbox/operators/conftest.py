@@ -90,17 +90,18 @@ class Shop:
 
     def put_dead(self, owners: Sequence[str], *, job: str = "pay", cause: str = "") -> None:
         """Store a dead job of each owner, without running it."""
-        now = round(self.clock.wall() * 1e6)
-
-        def put(owner: str) -> None:
-            row = JobRow(key=new_key(owner, now), owner=owner, job=job, ready_at=now, staged_at=now)
-            row.arguments, row.attempts = encoded(job, (owner,), {}), 1
-            row.die(cause or f"{job} RuntimeError", now)
-            row.put()
-
         with self.outbox.context():
-            for owner in owners:
-                ndb.transaction(lambda owner=owner: put(owner))
+            put_dead(owners, job, cause, self.clock.wall())
+
+
+def put_dead(owners: Sequence[str], job: str, cause: str, at: float) -> None:
+    """Store dead jobs in the current ndb context."""
+    now = round(at * 1e6)
+    for owner in owners:
+        row = JobRow(key=new_key(owner, now), owner=owner, job=job, ready_at=now, staged_at=now)
+        row.arguments, row.attempts = encoded(job, (owner,), {}), 1
+        row.die(cause or f"{job} RuntimeError", now)
+        ndb.transaction(row.put)
 
 
 @pytest.fixture
