@@ -36,6 +36,8 @@ from userlock.outbox import Outbox
 from userlock.outbox.rows import JobRow
 from userlock.testing import ManualClock
 
+pytestmark = pytest.mark.usefixtures("service")
+
 
 class Gone(Exception):
     """The process that served the request has died here."""
@@ -159,11 +161,7 @@ def test_the_server_completes_a_view(
     ids=["not completable", "no JSON", "too long", "a file"],
 )
 def test_others_are_left_to_their_clients(
-    ndb_client: ndb.Client,
-    service: userlock.LockService,
-    clock: ManualClock,
-    options: dict[str, Any],
-    how: dict[str, Any],
+    ndb_client: ndb.Client, clock: ManualClock, options: dict[str, Any], how: dict[str, Any]
 ) -> None:
     flows = FlaskFlows(clock=clock)
 
@@ -191,7 +189,7 @@ def test_others_are_left_to_their_clients(
     ids=["a value", "an answer"],
 )
 def test_a_completable_view_returns_an_answer_of_its_own(
-    ndb_client: ndb.Client, service: userlock.LockService, view: Any, text: str | None
+    ndb_client: ndb.Client, view: Any, text: str | None
 ) -> None:
     """A value would need the app of a request; this is said at the first request."""
     client = completable_app(ndb_client, FlaskFlows(), view)
@@ -203,10 +201,7 @@ def test_a_completable_view_returns_an_answer_of_its_own(
 
 
 def test_a_view_is_not_completed_within_another_request(
-    ndb_client: ndb.Client,
-    service: userlock.LockService,
-    clock: ManualClock,
-    caplog: pytest.LogCaptureFixture,
+    ndb_client: ndb.Client, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As by a route for cron: the view would see the request and the session of that one."""
     flows = FlaskFlows(clock=clock)
@@ -233,9 +228,7 @@ def test_a_view_is_not_completed_within_another_request(
     assert (ran, answer.status) == ([1, 3], 404)
 
 
-def test_refused_at_decoration(
-    flows: Flows, ndb_client: ndb.Client, service: userlock.LockService
-) -> None:
+def test_refused_at_decoration(flows: Flows, ndb_client: ndb.Client) -> None:
     twice = FlaskFlows()
     completable_app(ndb_client, twice, lambda flow, number: None)
     with pytest.raises(userlock.ConfigurationError, match="two flows have the name"):
@@ -248,7 +241,7 @@ def test_refused_at_decoration(
 
 
 def test_a_view_keeps_its_answers_for_its_own_time(
-    ndb_client: ndb.Client, service: userlock.LockService, clock: ManualClock
+    ndb_client: ndb.Client, clock: ManualClock
 ) -> None:
     flows = FlaskFlows(clock=clock, keep_hours=24)
     runs: list[int] = []
