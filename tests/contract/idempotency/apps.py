@@ -103,7 +103,7 @@ def wsgi_app(views: Views, **site: Any) -> Iterator[Send]:
             return [str(view.serve(environ["userlock.flow"])).encode()]
 
         user = lambda environ: environ.get("HTTP_X_USER")  # noqa: E731
-        key = {"form": key_in_form, "long": too_much}.get(view.key)
+        key: Any = {"form": key_in_form, "long": too_much}.get(view.key)
         return flows.idempotent(user=user, key=key, name=name, **view.options)(serve)
 
     apps = {f"/{name}": made(name, view) for name, view in views.items()}
