@@ -10,6 +10,7 @@ from google.cloud import ndb
 
 import userlock
 import userlock_emulator
+from userlock.events import LISTENERS
 from userlock.ndb import commits, direct
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
@@ -63,6 +64,14 @@ def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
     service = userlock.LockService(store, clock=clock)
     userlock.configure(service=service)
     return service
+
+
+@pytest.fixture
+def own_listeners() -> Iterator[None]:
+    """Take away the listeners that a test, or an inspector in it, has added."""
+    before = LISTENERS._listeners
+    yield
+    LISTENERS._listeners = before
 
 
 @pytest.fixture

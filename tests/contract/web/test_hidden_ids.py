@@ -24,6 +24,9 @@ FORMS = [{"show_ids": each, "id_key": "a secret"} for each in ("masked", "hashed
 SERVICES: list[userlock.LockService] = []
 
 
+pytestmark = pytest.mark.usefixtures("own_listeners")
+
+
 def fail(user_id: str, how: str) -> str:
     """Do the work of one request, which fails."""
     key = ndb.Key("User", user_id, project="p", database="d")
@@ -49,18 +52,10 @@ def fail(user_id: str, how: str) -> str:
 HOW = {"contended": 503, "stale": 409, "doubt": 500, "violation": 500, "unavailable": 503}
 
 
-@pytest.fixture(autouse=True)
-def _restored() -> Iterator[None]:
-    before = LISTENERS._listeners
-    yield
-    LISTENERS._listeners = before
-    SERVICES.clear()
-
-
 @pytest.fixture
 def service(store: MemoryStore, clock: Any) -> userlock.LockService:
     service = userlock.LockService(store, clock=clock, outage="fail")
-    SERVICES.append(service)
+    SERVICES[:] = [service]
     return service
 
 

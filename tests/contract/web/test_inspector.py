@@ -18,7 +18,7 @@ from userlock import ids
 from userlock.admin.locks import Listing, LockState
 from userlock.contrib.flask import Flows, UserLock, user_lock
 from userlock.contrib.inspector import Inspector
-from userlock.events import LISTENERS, Broken, Event, Rejected
+from userlock.events import Broken, Event, Rejected
 from userlock.lock.lease import process_label
 from userlock.lock.record import Record
 from userlock.outbox import Outbox
@@ -28,6 +28,7 @@ from userlock.waits import run
 
 VIEWS = ["locks", "contention", "endpoints", "violations"]
 MARK = "zoe.marker+7@example.org"
+pytestmark = pytest.mark.usefixtures("own_listeners")
 
 
 class Jar(userlock.UserModel):
@@ -35,14 +36,6 @@ class Jar(userlock.UserModel):
 
     _lock_id_from_key = userlock.key_id
     coins = ndb.IntegerProperty(default=0)
-
-
-@pytest.fixture(autouse=True)
-def listeners() -> Iterator[None]:
-    """Restore the listeners: each app of these tests adds one."""
-    before = LISTENERS._listeners
-    yield
-    LISTENERS._listeners = before
 
 
 class Site:

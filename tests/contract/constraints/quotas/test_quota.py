@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 
 import userlock
 import userlock_emulator
+from tests.contract.constraints.models import degraded_service
 from tests.contract.constraints.quotas.conftest import Book, Reader, Shelves
 from tests.contract.ndb.servers import Wire
 from tests.contract.outbox.conftest import Died
@@ -312,11 +312,7 @@ def test_the_nightly_check_ends(shelves: Shelves, datastore: userlock_emulator.E
 
 
 def test_many_changes_while_memcached_is_down(shelves: Shelves, ndb_client: ndb.Client) -> None:
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        port = closed.getsockname()[1]
-    service = userlock.LockService.from_url(f"memcache://127.0.0.1:{port}")
-    userlock.configure(service=service)
+    userlock.configure(service=degraded_service())
     errors: list[BaseException] = []
 
     def change(number: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import flask
@@ -15,7 +14,6 @@ from tests.contract.idempotency.conftest import KEY, rows
 from tests.contract.outbox.operators.test_inspector import form
 from userlock.contrib.flask import Flows, UserLock
 from userlock.contrib.inspector import Inspector
-from userlock.events import LISTENERS
 from userlock.idempotency import Flow
 from userlock.testing import ManualClock
 
@@ -98,14 +96,11 @@ def document(web: FlaskClient, query: str = "") -> Any:
     return web.get(f"/userlock/requests.json{query}").get_json()
 
 
-@pytest.fixture(autouse=True)
-def _listeners() -> Iterator[None]:
-    """Take the inspectors' listeners away again."""
-    before = LISTENERS._listeners
-    yield
-    LISTENERS._listeners = before
-
-
 @pytest.fixture
-def shop(ndb_client: ndb.Client, service: userlock.LockService, clock: ManualClock) -> Shop:
+def shop(
+    ndb_client: ndb.Client,
+    service: userlock.LockService,
+    clock: ManualClock,
+    own_listeners: None,
+) -> Shop:
     return Shop(ndb_client, service, clock)

@@ -18,17 +18,10 @@ from tests.contract.outbox.operators.conftest import Shop
 from tests.poison import TEXTS
 from userlock.admin import jobs as reading
 from userlock.contrib.inspector import Inspector, jobs
-from userlock.events import LISTENERS
 
 CHANGES = ["/userlock/outbox/redrive/now", "/userlock/outbox/purge/now"]
 MARK = "zoe.marker+7@example.org"
-
-
-@pytest.fixture(autouse=True)
-def _listeners() -> Iterator[None]:
-    before = LISTENERS._listeners
-    yield
-    LISTENERS._listeners = before
+pytestmark = pytest.mark.usefixtures("own_listeners")
 
 
 class Forms(HTMLParser):
