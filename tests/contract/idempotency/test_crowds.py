@@ -58,7 +58,7 @@ class Site:
         self._send = self.stack.enter_context(open_app({"work": View(serve)}, **options))
 
     def send(self, user: str, key: str) -> int:
-        return self._send("work", b"{}", key=key, user=user)[0]
+        return self._send("work", b"", key=key, user=user)[0]
 
     def come(self, *, equal: bool) -> list[Future[int]]:
         """Send many requests of ann's, by one key or each by its own, after the first is inside."""
