@@ -1,8 +1,9 @@
-"""Test values under a lock's key that could harm a terminal: none of them does."""
+"""Test that no value under a lock's key harms a terminal: how texts, times, tables are printed."""
 
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 from hypothesis import example, given
@@ -11,9 +12,11 @@ from hypothesis import strategies as st
 from tests.poison import TEXTS, unhurried, values
 from tests.unit.cli.terminal import Terminal
 from userlock.admin import locks, rendering
+from userlock.admin.rendering import Column, table, time_of_day, timestamp
 from userlock.lock import lease
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
+from userlock.words import escaped
 
 #: The commands of an operator who looks at a lock, and then breaks it.
 COMMANDS = [("holder", "ann"), ("locks",), ("break", "ann", "--yes")]
@@ -60,3 +63,42 @@ def test_unescaped_values_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "escaped", str)
     monkeypatch.setattr("userlock.ids.show_request", str)
     assert not any(terminal_on(record).run(*command).is_printable for command in commands)
+
+
+# --- texts, times, tables -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "safe"),
+    [
+        ("ann", "ann"),
+        ("日本 é", "日本 é"),
+        ("\x1b[31m", "\\x1b[31m"),
+        ("a\nb\tc", "a\\nb\\tc"),
+        ("\u202egnp.exe", "\\u202egnp.exe"),
+        ("\udcff", "\\udcff"),
+        ("\x9b2J", "\\x9b2J"),
+    ],
+)
+def test_escaped(text: str, safe: str) -> None:
+    assert escaped(text) == safe
+
+
+@pytest.mark.parametrize("wall", [math.nan, math.inf, -1e300, 1e300])
+def test_impossible_moments(wall: float) -> None:
+    assert time_of_day(wall) == "?"
+    assert timestamp(wall) is None
+
+
+def test_timestamps_are_utc() -> None:
+    assert timestamp(0.25) == "1970-01-01T00:00:00.250Z"
+
+
+def test_tables() -> None:
+    columns = [Column("a", "a", most=7), Column("n", "n", "count"), Column("b", "b")]
+    rows = [{"a": "a" * 30, "n": 7, "b": "b" * 80}, {"a": "x", "n": 1200, "b": ""}]
+    assert table(columns, rows) == [
+        "A             N  B",
+        f"aaaaaaa…      7  {'b' * 80}",
+        "x         1,200",
+    ]
