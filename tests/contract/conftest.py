@@ -10,6 +10,8 @@ from google.cloud import ndb
 
 import userlock
 import userlock_emulator
+from userlock.events import LISTENERS
+from userlock.ndb import commits, direct
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -62,6 +64,27 @@ def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
     service = userlock.LockService(store, clock=clock)
     userlock.configure(service=service)
     return service
+
+
+@pytest.fixture
+def own_listeners() -> Iterator[None]:
+    """Take away the listeners that a test, or an inspector in it, has added."""
+    before = LISTENERS._listeners
+    yield
+    LISTENERS._listeners = before
+
+
+@pytest.fixture
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a lost reply, a conflict or an outage, ask again at once."""
+    monkeypatch.setattr(commits, "RESEND_DELAYS", (0.0,) * 3)
+    monkeypatch.setattr(commits, "_CLAIM_PAUSES", (0.001,) * 5)
+    for policy, first, most in (
+        (ndb._retry, "_DEFAULT_INITIAL_DELAY", "_DEFAULT_MAXIMUM_DELAY"),
+        (direct.again, "_initial", "_maximum"),
+    ):
+        monkeypatch.setattr(policy, first, 0.001)
+        monkeypatch.setattr(policy, most, 0.001)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 from google.cloud import ndb
@@ -88,6 +89,14 @@ def put(title: str, *, owner: str = "ann", model: Any = Campaign, **values: Any)
         made = campaign(title, owner=owner, model=model, **values)
         made.put()
     return made
+
+
+def degraded_service() -> userlock.LockService:
+    """Return a service whose locks are degraded: nobody listens at the store's port."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+    return userlock.LockService.from_url(f"memcache://127.0.0.1:{port}")
 
 
 def claims() -> dict[str, str]:

@@ -18,7 +18,7 @@ from userlock.constraints import claims as claim_rows
 from userlock.ndb.provenance import Ledger
 from userlock.stores import MemoryStore
 
-pytestmark = [pytest.mark.usefixtures("context", "_quick_retries"), EACH_MODE]
+pytestmark = [pytest.mark.usefixtures("context", "quick_retries"), EACH_MODE]
 
 
 Rival = Callable[[], None]

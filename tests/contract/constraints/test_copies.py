@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 import re
 from typing import Any
 
@@ -13,10 +12,10 @@ from google.cloud import ndb
 import userlock
 from tests.contract.constraints.models import Campaign, Seat, campaign, check_claims, put
 from tests.contract.ndb.servers import Wire
-from userlock.constraints import Unique, copies, put_as_copy
+from userlock.constraints import Unique, put_as_copy
 from userlock.constraints.copies import first_free
 
-pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
+pytestmark = pytest.mark.usefixtures("context", "quick_retries")
 
 
 def copy(title: str, **options: Any) -> str:
@@ -195,18 +194,6 @@ def test_another_constraint_raises_at_once() -> None:
     assert seat.code == "x"
 
 
-def test_two_of_one_transaction() -> None:
-    put("Email")
-
-    @ndb.transactional()
-    def two() -> list[str]:
-        return [put_as_copy(campaign("Email"), "title") for _ in range(2)]
-
-    with userlock.global_lock("ann"):
-        assert two() == ["Email (Copy 1)", "Email (Copy 2)"]
-    check_claims(Campaign)
-
-
 class TestLookUps:
     def test_of_each_copy(self, wire: Wire) -> None:
         for number in range(1, 12):
@@ -232,21 +219,3 @@ def test_with_gaps_it_is_one_that_is_free() -> None:
     holes = {3, 17, 40}
     free = first_free(lambda numbers: {each for each in numbers if each < 60 and each not in holes})
     assert free in holes | {60}
-
-
-def test_losses_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody is always faster."""
-    put("Email")
-    monkeypatch.setattr(copies, "_MOST_LOSSES", 3)
-    monkeypatch.setattr(copies._Candidates, "taken", lambda self, numbers: set())
-    monkeypatch.setattr(random, "randint", lambda least, most: 5)
-    monkeypatch.setattr(
-        copies._Names, "of", lambda self, number: {1: "a", 2: "b"}.get(number, "Email")
-    )
-    one = campaign("Email")
-    with userlock.global_lock("ann"):
-        monkeypatch.setattr(
-            copies._Candidates, "constraints", lambda self: {"TestedCampaign.title"}
-        )
-        with pytest.raises(userlock.NotUnique):
-            put_as_copy(one, "title")

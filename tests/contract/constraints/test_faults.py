@@ -27,7 +27,7 @@ from userlock.constraints.claims import ClaimRow
 from userlock.ndb import commits
 from userlock.testing import allow_unlocked
 
-pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
+pytestmark = pytest.mark.usefixtures("context", "quick_retries")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from google.cloud import ndb
 import userlock
 from tests.documents import Page
 from tests.unit.cli.terminal import Terminal
+from userlock.constraints import Quota  # noqa: F401  (its kinds stay when those of the page go)
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -22,6 +23,8 @@ PAGE = Page("docs/names.md")
 PROJECTS = PAGE.take("python", "def create_project")
 ERROR = PAGE.take("text", "NotUnique")
 CHECK = PAGE.take("console", "unique check")
+QUOTA = PAGE.take("python", "project_quota = Quota")
+NIGHTLY = PAGE.take("python", "def nightly")
 
 
 @pytest.fixture
@@ -43,15 +46,11 @@ def test_a_taken_title(names: dict[str, Any]) -> None:
 
 
 @pytest.fixture
-def terminal(store: MemoryStore, clock: ManualClock, ndb_client: ndb.Client) -> Iterator[Terminal]:
-    module = ModuleType("main")
-    module.client = ndb_client  # type: ignore[attr-defined]
-    before = sys.modules["__main__"], sys.modules.get("main")
-    sys.modules["main"] = module
-    yield Terminal(store, clock)
-    del sys.modules["main"]
-    if before[1] is not None:
-        sys.modules["main"] = before[1]
+def terminal(
+    store: MemoryStore, clock: ManualClock, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch
+) -> Terminal:
+    monkeypatch.setitem(sys.modules, "main", SimpleNamespace(client=ndb_client))
+    return Terminal(store, clock)
 
 
 def test_the_check(
@@ -65,3 +64,53 @@ def test_the_check(
     command, _, shown = CHECK.text.partition("\n")
     outcome = terminal.run(*command.removeprefix("$ userlock ").split(), "Project")
     assert (outcome.code, outcome.out) == (1, shown)
+
+
+# --- quotas --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def quotas(context: Any) -> Iterator[dict[str, Any]]:
+    """Run the page's code of quotas."""
+    context.set_cache_policy(False)
+    userlock.configure(service=userlock.LockService(MemoryStore()))
+    quotas = NIGHTLY.run(QUOTA.run({"__name__": "quotas"}))
+    yield quotas
+    quotas["outbox"].close()
+
+
+def run_jobs(quotas: dict[str, Any]) -> None:
+    (engine,) = quotas["outbox"].engines
+    assert engine.wait_until_idle(30)
+
+
+def flags(quotas: dict[str, Any]) -> list[bool]:
+    return [each.over_quota for each in quotas["active_projects"]("ann")]
+
+
+def test_projects_over_the_limit(quotas: dict[str, Any]) -> None:
+    project = quotas["Project"]
+    keys = [ndb.Key("User", "ann", project, number + 1) for number in range(4)]
+
+    @ndb.transactional()
+    def create(key: Any) -> None:
+        project(key=key).put()
+        quotas["project_quota"].stamp("ann")
+
+    with userlock.global_lock("ann"):
+        for key in keys:
+            create(key)
+    run_jobs(quotas)
+    assert flags(quotas) == [False, False, False, True]
+    quotas["set_active"]("ann", keys[0], False)
+    run_jobs(quotas)
+    assert flags(quotas) == [False, False, False]
+    quotas["set_active"]("ann", keys[0], True)
+    run_jobs(quotas)
+    assert flags(quotas) == [False, False, False, True]
+    assert quotas["nightly"]() == 0
+    with userlock.global_lock("ann"):
+        quotas["User"](id="ann", plan="plus").put()
+    assert quotas["nightly"]() == 1
+    run_jobs(quotas)
+    assert flags(quotas) == [False] * 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -13,23 +12,26 @@ from google.cloud import ndb
 
 import userlock
 from tests.contract.conftest import EACH_MODE
-from tests.contract.constraints.models import Campaign, campaign, check_claims, put
+from tests.contract.constraints.models import (
+    Campaign,
+    campaign,
+    check_claims,
+    degraded_service,
+    put,
+)
 from userlock.constraints import claims as claim_rows
 from userlock.constraints import put_as_copy
 from userlock.constraints.copies import _Candidates
 
-pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
+pytestmark = pytest.mark.usefixtures("context", "quick_retries")
 
 
 class Crowd:
-    """Threads that begin at once. Their locks are degraded: nobody listens at the store's port."""
+    """Threads that begin at once. Their locks are degraded."""
 
     def __init__(self, client: ndb.Client) -> None:
         self._client = client
-        with socket.socket() as closed:
-            closed.bind(("127.0.0.1", 0))
-            port = closed.getsockname()[1]
-        self._service = userlock.LockService.from_url(f"memcache://127.0.0.1:{port}")
+        self._service = degraded_service()
         self.errors: list[BaseException] = []
 
     def run(self, threads: int, work: Callable[[], object], times: int = 1) -> None:

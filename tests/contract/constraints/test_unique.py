@@ -1,8 +1,10 @@
-"""Claim and entity change in one commit: creations, renames, moves, deletes."""
+"""Claim and entity change in one commit.
+
+Creations, renames, archiving, exchanges, deletes in any order: `tests/property/test_claims.py`.
+"""
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import pytest
@@ -20,10 +22,12 @@ from tests.contract.constraints.models import (
     claims,
     put,
 )
+from userlock.constraints import Unique
+from userlock.constraints.audit import Audit
 from userlock.constraints.claims import ClaimRow
 from userlock.testing import allow_unlocked
 
-pytestmark = [pytest.mark.usefixtures("context", "_quick_retries")]
+pytestmark = [pytest.mark.usefixtures("context", "quick_retries")]
 
 
 def test_the_error_names_constraint_value_and_holder() -> None:
@@ -43,61 +47,22 @@ def test_the_error_names_constraint_value_and_holder() -> None:
     check_claims(Campaign)
 
 
-ARCHIVED, ACTIVE = {"archived": True}, {"archived": False}
-#: Steps: an entity, and its new title, other new values, or None for its delete. "!" before an
-#: entity: the step is refused. Entities are ann's, but for those that begin with "bob".
-STORIES: dict[str, list[tuple[str, Any]]] = {
-    "another owner may have the name": [("a", "Summer"), ("bob", "Summer"), ("!b", "summer")],
-    "archived ones do not count": [
-        *(("a", {**ARCHIVED, "title": "Summer"}), ("b", {**ARCHIVED, "title": "Summer"})),
-        *(("c", "Summer"), ("!a", ACTIVE), ("c", ARCHIVED), ("a", ACTIVE), ("!c", ACTIVE)),
-        ("c", {**ACTIVE, "title": "Winter"}),
-    ],
-    "a rename frees the old name": [
-        *(("a", "Summer"), ("a", "Winter"), ("a", "Spring"), ("b", "Summer"), ("c", "winter")),
-    ],
-    "its own name in other letters": [("a", "Summer"), ("a", "SUMMER"), ("!b", "summer")],
-    "a refused value is refused again, and is not stored": [
-        *(("a", "Summer"), ("b", "Winter"), ("!b", "Summer"), ("!b", "Summer")),
-        *(("b", {"points": 3}), ("!c", "winter")),
-    ],
-    "a delete frees it": [("a", "Summer"), ("a", None), ("b", "Summer"), ("never there", None)],
-    "deleted and put again": [("a", "Summer"), ("a", None), ("a", "Summer"), ("!b", "Summer")],
-}
-
-
-def change(name: str, values: Any) -> None:
-    """Do a step."""
-    owner = "bob" if name.startswith("bob") else "ann"
-    key = ndb.Key(Owner, owner, Campaign, name)
-    if values is None:
-        key.delete()
-        return
-    entity = key.get(use_cache=False) or Campaign(key=key)
-    entity.populate(**({"title": values} if isinstance(values, str) else values))
-    entity.put()
-
-
-@pytest.mark.parametrize(
-    ("story", "in_transaction"),
-    [
-        *((story, False) for story in STORIES),
-        *((story, True) for story in ("archived ones do not count", "a delete frees it")),
-    ],
-)
-def test_stories(story: str, in_transaction: bool) -> None:
-    for name, values in STORIES[story]:
-        bare = name.removeprefix("!")
-        with userlock.global_locks(["ann", "bob"]), contextlib.ExitStack() as expected:
-            if bare != name:
-                expected.enter_context(pytest.raises(userlock.NotUnique))
-            if in_transaction:
-                ndb.transaction(lambda: change(bare, values))  # noqa: B023
-            else:
-                change(bare, values)
-        check_claims(Campaign)
-    live = [each for each in Campaign.query().fetch(use_cache=False) if not each.archived]
-    assert ClaimRow.query(namespace="").count() == len(live)
+def test_a_refused_value_is_not_stored_by_a_later_put() -> None:
+    put("Summer")
+    second = put("Winter")
+    with userlock.global_lock("ann"):
+        second = second.key.get(use_cache=False)
+        second.title = "Summer"
+        for _ in range(2):
+            with pytest.raises(userlock.NotUnique):
+                second.put()
+        second = second.key.get(use_cache=False)
+        second.points = 3
+        second.put()
+        ndb.Key(Owner, "ann", Campaign, "never there").delete()
+    with pytest.raises(userlock.NotUnique):
+        put("winter")
+    check_claims(Campaign)
 
 
 def test_values_that_are_none_do_not_count() -> None:
@@ -148,24 +113,6 @@ def test_per_parent_by_a_computed_name() -> None:
     assert Screen.query(Screen.base == "home", ancestor=parent).count() == 3
 
 
-@pytest.mark.parametrize("in_transaction", [False, True])
-def test_two_exchange_their_names(in_transaction: bool) -> None:
-    first, second = put("Summer"), put("Winter")
-
-    def exchange() -> None:
-        one, two = ndb.get_multi([first.key, second.key], use_cache=False)
-        one.title, two.title = two.title, one.title
-        ndb.put_multi([one, two])
-
-    with userlock.global_lock("ann"):
-        if in_transaction:
-            ndb.transaction(exchange)
-        else:
-            exchange()
-    check_claims(Campaign)
-    assert first.key.get(use_cache=False).title == "Winter"
-
-
 def test_two_of_one_put_multi_want_a_name() -> None:
     with userlock.global_lock("ann"):
         ones = [campaign("Summer"), campaign("Winter"), campaign("summer")]
@@ -196,26 +143,6 @@ def test_more_groups_than_a_transaction_may_have() -> None:
     assert Seat.query().count() == 30
     with pytest.raises(userlock.NotUnique):
         Seat(row="A", number=29).put()
-
-
-def test_an_entity_that_moves_to_another_owner() -> None:
-    class Note(userlock.UserModel):
-        _lock_id = "user_id"
-        _unique = (userlock.constraints.Unique("title"),)
-        user_id = ndb.StringProperty()
-        title = ndb.StringProperty()
-
-    with userlock.global_locks(["ann", "bob"]):
-        Note(id="a", user_id="ann", title="list").put()
-        Note(id="b", user_id="bob", title="list").put()
-        moved = Note.get_by_id("a", use_cache=False)
-        moved.user_id = "bob"
-        with pytest.raises(userlock.NotUnique):
-            moved.put()
-        moved.title = "other"
-        moved.put()
-        Note(id="c", user_id="ann", title="list").put()
-    check_claims(Note)
 
 
 def test_get_or_insert() -> None:
@@ -268,3 +195,143 @@ def test_a_stale_write(store: Any) -> None:
         with pytest.raises(userlock.StaleObjectPut):
             old.put()
     check_claims(Campaign)
+
+
+# --- the claim is that of what is stored: namespace, parent, last value --------------------------
+
+
+class Note(userlock.UserModel):
+    """New ones have no key until they are put."""
+
+    _lock_id = "owner"
+    _unique = (Unique("title", unless="archived"),)
+    owner = ndb.StringProperty()
+    title = ndb.StringProperty()
+    archived = ndb.BooleanProperty(default=False)
+
+
+class Top(userlock.UserModel):
+    """Has no parent: it is its own owner."""
+
+    _lock_id_from_key = userlock.root_id
+    _unique = (Unique("title", per="parent"),)
+    title = ndb.StringProperty()
+
+
+def test_an_entity_that_moves_to_another_owner() -> None:
+    with userlock.global_locks(["ann", "bob"]):
+        Note(id="a", owner="ann", title="list").put()
+        Note(id="b", owner="bob", title="list").put()
+        moved = Note.get_by_id("a", use_cache=False)
+        moved.owner = "bob"
+        with pytest.raises(userlock.NotUnique):
+            moved.put()
+        moved.title = "other"
+        moved.put()
+        Note(id="c", owner="ann", title="list").put()
+    check_claims(Note)
+
+
+def problems(model: Any) -> list[str]:
+    return [f"{each.what} {each.value}" for each in Audit().run(model)]
+
+
+def test_each_namespace_has_its_own() -> None:
+    for name in ("one", "two"):
+        tenant = ndb.get_context().new(namespace=name)
+        with tenant.use(), userlock.global_lock("ann"):
+            Note(owner="ann", title="x").put()
+            with pytest.raises(userlock.NotUnique):
+                Note(owner="ann", title="x").put()
+            with pytest.raises(userlock.NotUnique):
+                Note(id="a", owner="ann", title="x").put()
+            with pytest.raises(userlock.NotUnique):
+                ndb.transaction(lambda: Note(owner="ann", title="x").put())
+            assert problems(Note) == []
+
+
+def test_one_scope_without_a_parent() -> None:
+    Top(title="new").put()
+    with userlock.global_locks(["a", "b"]):
+        Top(id="a", title="x").put()
+        for id_ in ("b", None):
+            with pytest.raises(userlock.NotUnique):
+                Top(id=id_, title="x").put()
+    assert problems(Top) == []
+
+
+def test_a_tasklet_changes_it_while_a_put_waits() -> None:
+    """
+    this code                    ndb's loop                the tasklet
+    put_async, "a"
+    title "z"; put: waits for the first one ──────────────▶ title "w"
+    stores "w", with the claim of "w"
+    """
+    with userlock.global_lock("ann"):
+        note = Note(id="k", owner="ann", title="a")
+        note.put()
+
+        @ndb.tasklet
+        def change() -> Any:
+            yield ndb.sleep(0)
+            note.title = "w"
+
+        first, running = note.put_async(), change()
+        note.title = "z"
+        note.put()
+        running.result()
+        first.result()
+        stored = ndb.Key(Note, "k").get(use_cache=False).title
+        with pytest.raises(userlock.NotUnique):
+            Note(id="k2", owner="ann", title=stored).put()
+    assert problems(Note) == []
+
+
+def test_deleted_and_created_again_in_one_transaction() -> None:
+    with userlock.global_lock("ann"):
+        key = Note(id="k", owner="ann", title="x").put()
+
+        def replace(**values: Any) -> None:
+            key.delete()
+            Note(key=key, owner="ann", **values).put()
+
+        ndb.transaction(lambda: replace(title="x", archived=True))
+        assert problems(Note) == []
+        assert ClaimRow.query(namespace="").count() == 0
+        ndb.transaction(lambda: replace(title="y"))
+        assert problems(Note) == []
+        ndb.transaction(lambda: replace(title="y"))
+        with pytest.raises(userlock.NotUnique):
+            Note(owner="ann", title="y").put()
+    check_claims(Note)
+
+
+def test_many_names_move_in_one_call() -> None:
+    with userlock.global_lock("ann"):
+        made = [campaign(f"{number}", id=f"{number:03}") for number in range(60)]
+        ndb.put_multi(made)
+        for each in made:
+            each.title = f"{int(each.title) + 1}"
+        ndb.put_multi(made)
+    assert Campaign.query(ancestor=ndb.Key(Owner, "ann")).count() == 60
+    check_claims(Campaign)
+    with userlock.global_lock("ann"):
+        ndb.delete_multi([each.key for each in made])
+    assert ClaimRow.query(namespace="").count() == 0
+
+
+def test_put_twice_in_one_transaction() -> None:
+    with userlock.global_lock("ann"):
+        key = Note(id="k", owner="ann", title="x").put()
+
+        def rename_and_put_again() -> None:
+            note = key.get()
+            note.title = "y"
+            note.put()
+            note.put()
+
+        ndb.transaction(rename_and_put_again)
+        assert problems(Note) == []
+        Note(owner="ann", title="x").put()
+        with pytest.raises(userlock.NotUnique):
+            Note(owner="ann", title="y").put()

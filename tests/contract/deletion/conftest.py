@@ -12,9 +12,9 @@ from google.cloud import ndb
 import userlock
 from tests.contract.outbox.conftest import Mailbox
 from userlock.constraints import Unique
-from userlock.deletion import Deletion, Tree, delete_tree
+from userlock.deletion import Deletion, Tree, delete_tree, find_deletion
 from userlock.deletion.tree import DeletionRow
-from userlock.ndb import capabilities, commits
+from userlock.ndb import capabilities
 from userlock.outbox import Outbox, Retry
 from userlock.outbox.rows import JobRow
 from userlock.testing import ManualClock
@@ -27,20 +27,12 @@ class Album(userlock.UserModel):
     _unique = (Unique("title"),)
     title = ndb.StringProperty()
 
-    @classmethod
-    def _get_kind(cls) -> str:
-        return "TestedAlbum"
-
 
 class Track(userlock.UserModel):
     """Below an album's key, also below each other."""
 
     _lock_id_from_key = userlock.root_id
     title = ndb.StringProperty()
-
-    @classmethod
-    def _get_kind(cls) -> str:
-        return "TestedTrack"
 
 
 class Picture(userlock.UserModel):
@@ -51,10 +43,6 @@ class Picture(userlock.UserModel):
     of = ndb.KeyProperty("o")
     file = ndb.StringProperty()
 
-    @classmethod
-    def _get_kind(cls) -> str:
-        return "TestedPicture"
-
 
 class Remark(userlock.Model):
     """Names its picture; written in transactions."""
@@ -62,16 +50,12 @@ class Remark(userlock.Model):
     _write_policy = userlock.WritePolicy.IN_TRANSACTION
     picture = ndb.KeyProperty()
 
-    @classmethod
-    def _get_kind(cls) -> str:
-        return "TestedRemark"
-
 
 KINDS = (Album, Track, Picture, Remark)
 
 
 def album_key(fan: str = "ann", name: str = "one") -> Any:
-    return ndb.Key("TestedFan", fan, Album, name)
+    return ndb.Key("Fan", fan, Album, name)
 
 
 class Albums:
@@ -129,9 +113,7 @@ class Albums:
                 for of in (track, deep, key):
                     entities.append(self.new_picture(fan, of, f"{fan}-{name}-{number}-{of.id()}"))
             remarks = [
-                Remark(picture=each)
-                for each in ndb.put_multi(entities)
-                if each.kind() == "TestedPicture"
+                Remark(picture=each) for each in ndb.put_multi(entities) if each.kind() == "Picture"
             ]
             for first in range(0, len(remarks), 20):  # the legacy mode takes 25
                 some = remarks[first : first + 20]
@@ -151,6 +133,12 @@ class Albums:
     def delete(self, key: Any) -> Deletion:
         with userlock.global_lock(key.root().id()):
             return delete_tree(key)
+
+    def found(self, deletion: Deletion) -> Deletion:
+        """Return a deletion as it is now."""
+        found = find_deletion(deletion.owner, deletion.id)
+        assert found is not None
+        return found
 
     def run_jobs(self, times: int = 1) -> None:
         """Deliver all messages; for more times, what the relay finds later."""
@@ -194,12 +182,9 @@ def albums(
     clock: ManualClock,
     service: userlock.LockService,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    quick_retries: None,
 ) -> Iterator[Albums]:
     """Provide the app in an ndb context."""
-    monkeypatch.setattr(ndb._retry, "_DEFAULT_INITIAL_DELAY", 0.001)
-    monkeypatch.setattr(ndb._retry, "_DEFAULT_MAXIMUM_DELAY", 0.001)
-    monkeypatch.setattr(commits, "RESEND_DELAYS", (0.0,) * 3)
     albums = Albums(ndb_client, mailbox, clock, tmp_path, batch)
     with ndb_client.context(cache_policy=False):
         capabilities.honours_base_version(ndb_client)

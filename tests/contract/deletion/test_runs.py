@@ -1,16 +1,221 @@
-"""One run of the job: its time, slow and failing assets, a lease that is lost, long ways down."""
+"""Runs of the job: workers that die, time, assets, a lost lease, requests that pass in between."""
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from google.cloud import ndb
 
 import userlock
-from tests.contract.deletion.conftest import Album, Albums, Picture, album_key, jobs, rows
+import userlock_emulator
+from tests.contract.conftest import EACH_MODE
+from tests.contract.deletion.conftest import (
+    Album,
+    Albums,
+    Picture,
+    Track,
+    album_key,
+    jobs,
+    rows,
+)
+from tests.contract.outbox.conftest import Died
+from tests.waiting import wait_until
 from userlock.deletion import run as run_module
+from userlock.deletion import unfinished
 from userlock.deletion.run import Run
+from userlock.deletion.walk import Walk
+from userlock.stores import MemoryStore
+from userlock.testing import allow_unlocked
+
+
+def die_at(monkeypatch: pytest.MonkeyPatch, method: str, call: int) -> None:
+    """Let a run die before a call of a step."""
+    original = getattr(Run, method)
+    left = [call]
+
+    def dying(self: Run, *args: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            raise Died
+        return original(self, *args)
+
+    monkeypatch.setattr(Run, method, dying)
+
+
+@pytest.mark.parametrize(
+    ("method", "call"),
+    [("_delete", 1), ("_delete", 3), ("_delete_all", 2), ("_end_batch", 2), ("_end", 1)],
+)
+def test_a_worker_that_dies(
+    albums: Albums, monkeypatch: pytest.MonkeyPatch, method: str, call: int
+) -> None:
+    albums.delete(albums.fill())
+    with monkeypatch.context() as patch:
+        die_at(patch, method, call)
+        with pytest.raises(Died):
+            albums.run_jobs()
+    assert list(unfinished()) != []
+    albums.run_jobs(times=3)
+    assert albums.left() == {}
+    assert list(unfinished()) == []
+
+
+def test_a_worker_that_dies_after_each_batch(
+    albums: Albums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "RUN_SECONDS", 1e9)
+    albums.delete(albums.fill())
+    deaths = 0
+    while list(unfinished()):
+        with monkeypatch.context() as patch, contextlib.suppress(Died):
+            die_at(patch, "_end_batch", 1)
+            deaths += 1
+            albums.run_jobs(times=2)
+    assert 5 < deaths < 50
+    assert albums.left() == {}
+
+
+def nothing_added(self: Run, going: Any) -> set[Any]:
+    return set()
+
+
+def test_top_down_a_crash_leaves_orphans(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative control."""
+    below = Walk.below
+
+    def top_down(self: Walk, root: Any) -> Iterator[Any]:
+        yield from reversed(list(below(self, root)))
+
+    monkeypatch.setattr(Walk, "below", top_down)
+    monkeypatch.setattr(Run, "_with_additions", nothing_added)
+    albums.delete(albums.fill())
+    with monkeypatch.context() as patch:
+        die_at(patch, "_end_batch", 2)
+        with pytest.raises(Died):
+            albums.run_jobs()
+    monkeypatch.setattr(Walk, "below", below)
+    albums.run_jobs(times=4)
+    assert list(unfinished()) == []
+    assert albums.left() != {}
+
+
+@pytest.mark.parametrize("kind", ["Picture", "Remark", "UserLockDeletion"])
+def test_lost_replies(albums: Albums, datastore: userlock_emulator.Emulator, kind: str) -> None:
+    albums.fill()
+    datastore.faults.drop_reply(3, kind=kind)
+    albums.delete(album_key())
+    albums.run_jobs(times=4)
+    datastore.faults.clear()
+    albums.run_jobs(times=2)
+    assert albums.left() == {}
+
+
+def test_in_several_runs(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run has little time, and stages the next one."""
+    monkeypatch.setattr(run_module, "RUN_SECONDS", 0.0)
+    deletion = albums.delete(albums.fill())
+    counts = []
+    for _ in range(40):
+        if not albums.mailbox.messages:
+            break
+        albums.mailbox.deliver(albums.mailbox.messages.pop(0).key)
+        counts.append(albums.found(deletion).deleted)
+        assert len(jobs()) <= 1
+    assert counts == sorted(counts)
+    assert len(set(counts)) > 5
+    assert albums.left() == {}
+
+
+def test_what_is_added_meanwhile_goes_too(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = albums.fill()
+    albums.delete(key)
+    original = Run._end_batch
+    added = [True]
+
+    def add_once(self: Run) -> None:
+        if added.pop() if added else False:
+            Track(id="late", parent=key).put()
+            Picture(fan="ann", of=key, file="late").put()
+        original(self)
+
+    monkeypatch.setattr(Run, "_end_batch", add_once)
+    albums.run_jobs()
+    assert albums.left() == {}
+
+
+@EACH_MODE
+@pytest.mark.parametrize("looks_again", [True, False])
+def test_what_is_added_below_one_that_is_about_to_go(
+    albums: Albums, monkeypatch: pytest.MonkeyPatch, looks_again: bool
+) -> None:
+    """Another request adds to a picture whose children have been read: no pass would find it once
+    that one is gone. The control: without the queries of the transaction."""
+    if not looks_again:
+        monkeypatch.setattr(Run, "_with_additions", nothing_added)
+    albums.delete(albums.fill(tracks=1))
+    original = Run._delete
+    added: list[Any] = []
+
+    def add_once(self: Run, batch: Any) -> Any:
+        going = [each.key for each in batch if each.key.kind() == "Picture"]
+        if going and not added:
+            added.append(albums.picture("ann", going[0], "late"))
+            added.append(Track(id="late", parent=going[0]).put())
+        return original(self, batch)
+
+    monkeypatch.setattr(Run, "_delete", add_once)
+    with allow_unlocked("it is put by another request"):
+        albums.run_jobs(times=2)
+    assert len(added) == 2
+    assert list(unfinished()) == []
+    late = {"Track": 1, "Picture": 1, "Remark": 1, "files": 1}
+    assert albums.left() == ({} if looks_again else late)
+
+
+# --- interactive requests ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("yields", [True, False])
+def test_an_interactive_request_waits_for_one_batch(
+    albums: Albums, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch, yields: bool
+) -> None:
+    """It comes during the first batch. The control: without the checkpoint it waits for all."""
+    if not yields:
+        monkeypatch.setattr(Run, "_yield", lambda self: None)
+    service = userlock.LockService(MemoryStore())
+    userlock.configure(service=service)
+    albums.delete(albums.fill(tracks=5))
+    batches = 0
+    before: list[int] = []
+    end = Run._end_batch
+
+    def request() -> None:
+        with ndb_client.context(), userlock.scope(service), userlock.global_lock("ann"):
+            before.append(batches)
+
+    thread = threading.Thread(target=request)
+
+    def count(self: Run) -> None:
+        nonlocal batches
+        batches += 1
+        if batches == 1:
+            thread.start()
+            wait_until(lambda: bool(service.waiters("ann")))
+        end(self)
+
+    monkeypatch.setattr(Run, "_end_batch", count)
+    albums.run_jobs()
+    thread.join(30)
+    assert batches > 5
+    assert before == [1 if yields else batches]
+    assert albums.left() == {}
+
+
+# --- one run -----------------------------------------------------------------------------------
 
 
 def removing(albums: Albums, patch: pytest.MonkeyPatch, remove: Any) -> None:

@@ -9,17 +9,11 @@ from google.api_core.exceptions import GoogleAPIError
 from google.cloud import ndb
 
 import userlock
-from tests.contract.idempotency.conftest import CardDeclined, Provider, request, rows
+from tests.contract.idempotency.conftest import CardDeclined, Provider, Ride, request, rows
 from tests.contract.outbox.conftest import Mailbox
 from userlock.idempotency import Answer, Flow, Flows, Request
 from userlock.outbox import Outbox
 from userlock.outbox.rows import JobRow
-
-
-class PaidRide(userlock.UserModel):
-    _lock_id = "user_id"
-    user_id = ndb.StringProperty(required=True)
-    charge = ndb.StringProperty()
 
 
 class Paid:
@@ -75,7 +69,7 @@ class Paid:
     def check(self) -> None:
         """Check that all of it has happened once, and that the answer is given again."""
         charges: list[str | None] = list(self.provider.charges.values())
-        rides = list(PaidRide.query())
+        rides = list(Ride.query())
         assert len(charges) == (not self.refused)
         assert [each.charge for each in rides] == (charges or [None])
         assert JobRow.query(namespace="").count() == (not self.refused)
@@ -89,12 +83,12 @@ class Paid:
 
     def _serve(self, flow: Flow, to: str) -> None:
         self.on("begun")
-        ride_id = flow.phase("ride", lambda: PaidRide(user_id=flow.user_id).put().id())
+        ride_id = flow.phase("ride", lambda: Ride(user_id=flow.user_id).put().id())
         self.on("after the phase")
         charge = flow.external("charge", self._charge, final={CardDeclined: 402})
         self.on("recorded")
         with flow.last() as end:
-            ride = PaidRide.get_by_id(ride_id)
+            ride = Ride.get_by_id(ride_id)
             ride.charge = charge
             ride.put()
             self._receipt.stage(flow.user_id, charge)

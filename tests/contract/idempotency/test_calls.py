@@ -36,19 +36,26 @@ class Provider:
 
 
 class Till:
-    """Flows of several processes, by real time."""
+    """Flows of several processes, by real time.
+
+    Attributes:
+        step: in which the provider is asked: a "call" or a "phase".
+    """
 
     def __init__(self, client: ndb.Client) -> None:
         self.client = client
         self.service = userlock.LockService(MemoryStore())
         self.provider = Provider()
         self.pool = ThreadPoolExecutor(8)
+        self.step = "call"
 
     def pay(self, *, refuse: bool = False, wait_timeout: float = PATIENCE) -> Any:
         """Pay, in a process of its own."""
         flows = Flows(client=self.client, service=self.service)
 
         def serve(flow: Any) -> int:
+            if self.step == "phase":
+                return int(flow.phase("charge", lambda: self.provider.charge("no key")))
             charged: int = flow.external("charge", self.provider.charge)
             holder = self.service.holder("ann")
             assert holder is not None, "it is taken again"
@@ -109,13 +116,19 @@ def test_the_same_request_waits_and_gets_the_answer(till: Till) -> None:
     assert len(till.provider.keys) == 1
 
 
-def test_the_same_request_may_be_refused(till: Till) -> None:
+@pytest.mark.parametrize(
+    ("step", "how"),
+    [("call", {"refuse": True}), ("call", {"wait_timeout": 0}), ("phase", {"refuse": True})],
+)
+def test_the_same_request_may_be_refused(till: Till, step: str, how: dict[str, Any]) -> None:
+    till.step = step
     paying = till.begin()
-    for how in ({"refuse": True}, {"wait_timeout": 0}):
-        with pytest.raises(RequestRunning):
-            till.pay(**how)
+    with pytest.raises(RequestRunning) as refused:
+        till.pay(**how)
+    assert refused.value.retry_after == 1
     till.provider.reply.set()
     paying.result(PATIENCE)
+    assert till.pay(**how).replayed
     assert len(till.provider.keys) == 1
 
 

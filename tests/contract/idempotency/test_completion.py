@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+import json
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import fastapi
 import flask
 import pytest
+from django.core.handlers.wsgi import WSGIHandler
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from google.cloud import ndb
@@ -16,11 +20,11 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 import userlock
+from tests.contract.idempotency.apps import Send, sender, sender_to_a_server
 from tests.contract.idempotency.conftest import KEY, Provider, rows
 from tests.contract.idempotency.test_web import post
 from tests.contract.outbox.conftest import Mailbox
 from tests.contract.web.djangos import django_client
-from tests.contract.web.test_asgi import served
 from userlock.contrib import asgi, django, wsgi
 from userlock.contrib.flask import Flows as FlaskFlows
 from userlock.contrib.flask import UserLock
@@ -31,6 +35,8 @@ from userlock.idempotency import flows as requests
 from userlock.outbox import Outbox
 from userlock.outbox.rows import JobRow
 from userlock.testing import ManualClock
+
+pytestmark = pytest.mark.usefixtures("service")
 
 
 class Gone(Exception):
@@ -47,36 +53,101 @@ def completable_app(ndb_client: ndb.Client, flows: FlaskFlows, view: Any, **opti
     return app.test_client()
 
 
-def test_the_server_completes_a_view(
-    ndb_client: ndb.Client, service: userlock.LockService, clock: ManualClock
-) -> None:
-    flows = FlaskFlows(clock=clock, client=ndb_client)
-    alive = False
+class Rides:
+    """A view whose first attempt dies.
 
-    def view(flow: Flow, number: int) -> None:
+    Attributes:
+        got: the arguments of the attempts.
+    """
+
+    def __init__(self) -> None:
+        self.got: list[Any] = []
+
+    def serve(self, flow: Flow, number: Any) -> dict[str, Any]:
         begun = flow.phase("begun", lambda: flow.attempt)
-        if not alive:
+        self.got.append(number)
+        if len(self.got) == 1:
             raise Gone
-        with flow.last() as end:
-            end.respond({"begun": begun, "number": number, "to": flow.params["to"]}, 201)
+        return {"begun": begun, "number": number, "to": flow.params["to"]}
 
-    client = completable_app(ndb_client, flows, view)
-    with pytest.raises(Gone):
-        post(client, "/rides/7")
-    alive = True
-    clock.advance(301)
-    with flows.context():
-        ((asked, answer),) = flows.complete()
-    assert (asked.path, asked.arguments, asked.params) == (
-        "/rides/7",
-        {"number": 7},
-        {"to": "home"},
-    )
+
+Opened = Iterator[tuple[Flows, Send]]
+COMPLETABLE: dict[str, Any] = {"completable": True, "name": "rides"}
+
+
+def in_flask(rides: Rides, clock: ManualClock, client: ndb.Client, _: Any) -> Opened:
+    flows, app = FlaskFlows(clock=clock, client=client), flask.Flask("completable")
+    UserLock(app, client=client)
+
+    @app.post("/rides/<int:number>")
+    @flows.idempotent(user=lambda: "ann", **COMPLETABLE)
+    def view(flow: Flow, number: int) -> None:
+        answer = rides.serve(flow, number)
+        with flow.last() as end:
+            end.respond(answer, 201)
+
+    yield flows, sender(app)
+
+
+def in_django(rides: Rides, clock: ManualClock, client: ndb.Client, service: Any) -> Opened:
+    flows = django.Flows(clock=clock, client=client)
+
+    @flows.idempotent(user=lambda request: "ann", **COMPLETABLE)
+    def view(request: HttpRequest, flow: Flow, number: int) -> HttpResponse:
+        return HttpResponse(json.dumps(rides.serve(flow, number)), status=201)
+
+    with django_client(
+        ROOT_URLCONF=type("urls", (), {"urlpatterns": [path("rides/<int:number>", view)]}),
+        MIDDLEWARE=["userlock.contrib.django.UserLockMiddleware"],
+        USERLOCK={"client": client, "service": service},
+    ):
+        yield flows, sender(WSGIHandler())
+
+
+def in_fastapi(rides: Rides, clock: ManualClock, client: ndb.Client, service: Any) -> Opened:
+    """It makes a number of the argument."""
+    flows, app = asgi.Flows(clock=clock, client=client), fastapi.FastAPI()
+    app.add_middleware(asgi.UserLockMiddleware, client=client, service=service)
+
+    def view(flow: Flow, number: int) -> dict[str, Any]:
+        return rides.serve(flow, number)
+
+    app.post("/rides/{number}")(flows.idempotent(user=lambda request: "ann", **COMPLETABLE)(view))
+    with sender_to_a_server(app) as send:
+        yield flows, send
+
+
+def in_starlette(rides: Rides, clock: ManualClock, client: ndb.Client, service: Any) -> Opened:
+    flows = asgi.Flows(clock=clock, client=client)
+
+    def view(flow: Flow) -> dict[str, Any]:
+        return rides.serve(flow, flow.arguments["number"])
+
+    once = flows.idempotent(user=lambda request: "ann", **COMPLETABLE)(view)
+    app = Starlette(routes=[Route("/rides/{number:int}", once, methods=["POST"])])
+    app.add_middleware(asgi.UserLockMiddleware, client=client, service=service)
+    with sender_to_a_server(app) as send:
+        yield flows, send
+
+
+@pytest.mark.parametrize("framework", [in_flask, in_django, in_fastapi, in_starlette])
+def test_the_server_completes_a_view(
+    ndb_client: ndb.Client, service: userlock.LockService, clock: ManualClock, framework: Any
+) -> None:
+    """It gets the same arguments in both attempts, and its client gets the answer."""
+    rides = Rides()
+    with contextmanager(framework)(rides, clock, ndb_client, service) as (flows, send):
+        assert send("rides/7", b'{"to": "home"}')[0] == 500
+        clock.advance(301)
+        with flows.context():
+            ((asked, answer),) = flows.complete()
+        assert (asked.path, asked.arguments) == ("/rides/7", {"number": 7})
+        assert (asked.params, rides.got) == ({"to": "home"}, [7, 7])
+        status, headers, body = send("rides/7", b'{"to": "home"}')
     assert answer is not None
-    assert answer.status == 201
-    replay = post(client, "/rides/7")
-    assert replay.json == {"begun": 1, "number": 7, "to": "home"}
-    assert replay.headers["Idempotent-Replayed"] == "true"
+    assert (status, body) == (answer.status, answer.body)
+    assert headers["Idempotent-Replayed"] == "true"
+    assert json.loads(body) == {"begun": 1, "number": 7, "to": "home"}
 
 
 @pytest.mark.parametrize(
@@ -90,11 +161,7 @@ def test_the_server_completes_a_view(
     ids=["not completable", "no JSON", "too long", "a file"],
 )
 def test_others_are_left_to_their_clients(
-    ndb_client: ndb.Client,
-    service: userlock.LockService,
-    clock: ManualClock,
-    options: dict[str, Any],
-    how: dict[str, Any],
+    ndb_client: ndb.Client, clock: ManualClock, options: dict[str, Any], how: dict[str, Any]
 ) -> None:
     flows = FlaskFlows(clock=clock)
 
@@ -122,7 +189,7 @@ def test_others_are_left_to_their_clients(
     ids=["a value", "an answer"],
 )
 def test_a_completable_view_returns_an_answer_of_its_own(
-    ndb_client: ndb.Client, service: userlock.LockService, view: Any, text: str | None
+    ndb_client: ndb.Client, view: Any, text: str | None
 ) -> None:
     """A value would need the app of a request; this is said at the first request."""
     client = completable_app(ndb_client, FlaskFlows(), view)
@@ -134,10 +201,7 @@ def test_a_completable_view_returns_an_answer_of_its_own(
 
 
 def test_a_view_is_not_completed_within_another_request(
-    ndb_client: ndb.Client,
-    service: userlock.LockService,
-    clock: ManualClock,
-    caplog: pytest.LogCaptureFixture,
+    ndb_client: ndb.Client, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As by a route for cron: the view would see the request and the session of that one."""
     flows = FlaskFlows(clock=clock)
@@ -164,9 +228,7 @@ def test_a_view_is_not_completed_within_another_request(
     assert (ran, answer.status) == ([1, 3], 404)
 
 
-def test_refused_at_decoration(
-    flows: Flows, ndb_client: ndb.Client, service: userlock.LockService
-) -> None:
+def test_refused_at_decoration(flows: Flows, ndb_client: ndb.Client) -> None:
     twice = FlaskFlows()
     completable_app(ndb_client, twice, lambda flow, number: None)
     with pytest.raises(userlock.ConfigurationError, match="two flows have the name"):
@@ -179,7 +241,7 @@ def test_refused_at_decoration(
 
 
 def test_a_view_keeps_its_answers_for_its_own_time(
-    ndb_client: ndb.Client, service: userlock.LockService, clock: ManualClock
+    ndb_client: ndb.Client, clock: ManualClock
 ) -> None:
     flows = FlaskFlows(clock=clock, keep_hours=24)
     runs: list[int] = []
@@ -198,78 +260,7 @@ def test_a_view_keeps_its_answers_for_its_own_time(
     assert len(runs) == 2
 
 
-def test_a_view_of_django(
-    ndb_client: ndb.Client, service: userlock.LockService, clock: ManualClock
-) -> None:
-    flows = django.Flows(clock=clock)
-    alive = False
-
-    @flows.idempotent(user=lambda request: "ann", completable=True, name="django-rides")
-    def rides(request: HttpRequest, flow: Flow, number: int) -> HttpResponse:
-        flow.phase("begun", lambda: None)
-        if not alive:
-            raise Gone
-        return HttpResponse(f"{number} {flow.params}", status=201)
-
-    with django_client(
-        ROOT_URLCONF=type("urls", (), {"urlpatterns": [path("rides/<int:number>", rides)]}),
-        MIDDLEWARE=["userlock.contrib.django.UserLockMiddleware"],
-        USERLOCK={"client": ndb_client, "service": service},
-    ) as browser:
-        answered = browser.post(
-            "/rides/7",
-            {"to": "home"},
-            content_type="application/json",
-            headers={"Idempotency-Key": KEY},
-        )
-        assert answered.status_code == 500
-        alive = True
-        clock.advance(301)
-        with ndb_client.context():
-            ((_, answer),) = flows.complete()
-    assert answer is not None
-    assert (answer.status, answer.body) == (201, b"7 {'to': 'home'}")
-
-
 # --- by jobs ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("framework", ["fastapi", "starlette"])
-def test_a_view_under_asgi(
-    ndb_client: ndb.Client, service: userlock.LockService, clock: ManualClock, framework: str
-) -> None:
-    """It gets the same arguments in both attempts: FastAPI has made a number of one."""
-    flows = asgi.Flows(clock=clock, client=ndb_client)
-    got: list[Any] = []
-
-    def in_fastapi(flow: Flow, number: int) -> dict[str, Any]:
-        got.append(number)
-        if len(got) == 1:
-            raise Gone
-        return {"number": number}
-
-    def in_starlette(flow: Flow) -> dict[str, Any]:
-        return in_fastapi(flow, flow.arguments["number"])
-
-    view: Any = in_fastapi if framework == "fastapi" else in_starlette
-    once = flows.idempotent(user=lambda request: "ann", completable=True, name="rides")(view)
-    app: Any
-    if framework == "fastapi":
-        app = fastapi.FastAPI()
-        app.post("/rides/{number}")(once)
-    else:
-        app = Starlette(routes=[Route("/rides/{number:int}", once, methods=["POST"])])
-    app.add_middleware(asgi.UserLockMiddleware, client=ndb_client, service=service)
-    with served(app) as ask:
-        headers = {"Idempotency-Key": KEY}
-        assert ask("/rides/7", headers=headers).status == 500
-        clock.advance(301)
-        with flows.context():
-            ((asked, answer),) = flows.complete()
-        assert asked.arguments == {"number": 7}
-        assert got == [7, 7]
-        assert answer is not None
-        assert ask("/rides/7", headers=headers).body == answer.body == b'{"number":7}'
 
 
 @pytest.fixture
@@ -366,6 +357,32 @@ def test_a_malformed_row_does_not_stop_the_others(
     mailbox.deliver_all()
     assert [row.user for row in rows() if row.is_finished] == ["user-7"]
     assert outbox.dead.list() == []
+
+
+def test_one_that_fails_again_does_not_stop_the_others(
+    flows: Flows, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    ran: list[str] = []
+
+    @flows.function(name="work")
+    def work(flow: Flow) -> str:
+        ran.append(flow.user_id)
+        if flow.user_id == "ann" or len(ran) <= 3:
+            raise RuntimeError("a bug")
+        return "done"
+
+    for user in ("ann", "bob", "cem"):
+        with pytest.raises(RuntimeError):
+            work(user, KEY)
+    assert list(flows.complete()) == [], "they may be running"
+    clock.advance(301)
+    outcomes = {asked.user_id: answer for asked, answer in flows.complete()}
+    assert {user: answer is None for user, answer in outcomes.items()} == {
+        "ann": True,
+        "bob": False,
+        "cem": False,
+    }
+    assert "not complete" in caplog.text
 
 
 @pytest.mark.parametrize(

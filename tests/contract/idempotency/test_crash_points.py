@@ -16,7 +16,6 @@ from tests.contract.idempotency.conftest import CardDeclined, Provider, request
 from tests.contract.idempotency.paid import Paid, once
 from userlock.errors import FlowTakenOver
 from userlock.idempotency import Flows
-from userlock.ndb import commits
 from userlock.ndb.capabilities import honours_base_version
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
@@ -35,12 +34,6 @@ def paid(flows: Flows, ndb_client: ndb.Client, provider: Provider) -> Iterator[P
     app.outbox.close()
 
 
-@pytest.fixture
-def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a lost reply, ask again at once."""
-    monkeypatch.setattr(commits, "RESEND_DELAYS", (0.0, 0.0))
-
-
 # --- replies --------------------------------------------------------------------------------
 
 
@@ -57,20 +50,30 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 @pytest.mark.parametrize(
-    ("refused", "commit"),
+    ("refused", "completable", "commit"),
     [
-        *(pytest.param(True, number, id=f"refused: {name}") for number, name in enumerate(REFUSED)),
-        *(pytest.param(False, number, id=name) for number, name in enumerate(PAID)),
+        pytest.param(refused, completable, number, id=f"{kind}: {name}")
+        for kind, refused, completable, names in (
+            ("refused", True, True, REFUSED),
+            ("paid", False, True, PAID),
+            ("stored by its first commit", False, False, PAID[1:]),
+        )
+        for number, name in enumerate(names)
     ],
 )
 def test_a_commit_without_a_reply(
-    paid: Paid, datastore: userlock_emulator.Emulator, refused: bool, commit: int, fault: str
+    paid: Paid,
+    datastore: userlock_emulator.Emulator,
+    refused: bool,
+    completable: bool,
+    commit: int,
+    fault: str,
 ) -> None:
     """Applied or not, known to the attempt or not: the client sends it again."""
-    paid.refused = refused
+    paid.refused, paid.completable = refused, completable
     paid.provider.trouble = CardDeclined("too poor") if refused else None
     fail = datastore.faults.drop_reply if fault != "not arrived" else datastore.faults.unavailable
-    planted = fail(rpc="Commit", skip=commit, count=1 if fault == "reply lost" else 3)
+    planted = fail(rpc="Commit", skip=commit, count=1 if fault == "reply lost" else 4)
     paid.send()
     assert planted.hits, "the commit met its fault"
     if fault == "reply lost":

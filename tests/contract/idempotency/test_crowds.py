@@ -8,86 +8,17 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-import fastapi
-import flask
 import pytest
-import werkzeug.test
-from django.http import HttpRequest, HttpResponse
-from django.urls import path
 from google.cloud import ndb
 
 import userlock
-from tests.contract.web.djangos import django_client
-from tests.contract.web.test_asgi import served
+from tests.contract.idempotency.apps import APPS, View
 from tests.waiting import wait_until
-from userlock.contrib import asgi, django, wsgi
-from userlock.contrib.flask import Flows, UserLock
 from userlock.idempotency import Flow
 from userlock.stores import MemoryStore
 
 #: So many requests of one user come while the first one runs.
 MANY = 12
-#: Sends a request with a user and a key; returns the status.
-Send = Callable[[str, str], int]
-Serve = Callable[[Flow], Any]
-
-
-def flask_app(serve: Serve, **options: Any) -> Iterator[Send]:
-    flows, app = Flows(), flask.Flask(__name__)
-    UserLock(app, **options)
-    app.post("/")(flows.idempotent(user=lambda: flask.request.headers["X-User"])(serve))
-    yield wsgi_sender(app)
-
-
-def wsgi_app(serve: Serve, **options: Any) -> Iterator[Send]:
-    @wsgi.Flows().idempotent(user=lambda environ: environ["HTTP_X_USER"])
-    def app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
-        text = str(serve(environ["userlock.flow"])).encode()
-        start_response("200 OK", [])
-        return [text]
-
-    yield wsgi_sender(wsgi.UserLockMiddleware(app, **options))
-
-
-def wsgi_sender(app: Any) -> Send:
-    def send(user: str, key: str) -> int:
-        browser = werkzeug.test.Client(app, use_cookies=False)
-        with browser.post("/", headers={"X-User": user, "Idempotency-Key": key}) as answer:
-            return answer.status_code
-
-    return send
-
-
-def django_app(serve: Serve, **options: Any) -> Iterator[Send]:
-    @django.Flows().idempotent(user=lambda request: request.headers["X-User"])
-    def view(request: HttpRequest, flow: Flow) -> HttpResponse:
-        return HttpResponse(str(serve(flow)))
-
-    with django_client(
-        ROOT_URLCONF=type("urls", (), {"urlpatterns": [path("", view)]}),
-        MIDDLEWARE=["userlock.contrib.django.UserLockMiddleware"],
-        USERLOCK=options,
-    ) as browser:
-        yield lambda user, key: int(
-            browser.generic(
-                "POST", "/", headers={"X-User": user, "Idempotency-Key": key}
-            ).status_code
-        )
-
-
-def fastapi_app(serve: Serve, **options: Any) -> Iterator[Send]:
-    flows, app = asgi.Flows(client=options["client"]), fastapi.FastAPI()
-    app.add_middleware(asgi.UserLockMiddleware, **options)
-
-    def view(flow: Flow) -> Any:
-        return serve(flow)
-
-    app.post("/")(flows.idempotent(user=lambda request: request.headers["X-User"])(view))
-    with served(app) as ask:
-        yield lambda user, key: ask("/", headers={"X-User": user, "Idempotency-Key": key}).status
-
-
-APPS = {"flask": flask_app, "django": django_app, "wsgi": wsgi_app, "fastapi": fastapi_app}
 
 
 class Held:
@@ -123,9 +54,11 @@ class Site:
         self.pool = self.stack.enter_context(ThreadPoolExecutor(MANY + 1))
         self.stack.callback(self.held.go_on.set)
         serve = lambda flow: wait(self.held, flow) if flow.user_id == "ann" else "fine"  # noqa: E731
-        self.send: Send = self.stack.enter_context(
-            contextlib.contextmanager(APPS[kind])(serve, **options)
-        )
+        open_app = contextlib.contextmanager(APPS[kind])
+        self._send = self.stack.enter_context(open_app({"work": View(serve)}, **options))
+
+    def send(self, user: str, key: str) -> int:
+        return self._send("work", b"", key=key, user=user)[0]
 
     def come(self, *, equal: bool) -> list[Future[int]]:
         """Send many requests of ann's, by one key or each by its own, after the first is inside."""
@@ -188,3 +121,4 @@ def test_without_a_bound_all_wait(open_site: Any, place: str) -> None:
     assert not any(each.done() for each in coming)
     site.held.go_on.set()
     assert [each.result(60) for each in coming] == [200] * MANY
+    assert not equal or site.held.inside == 1, "one has run, and all have its answer"

@@ -190,6 +190,30 @@ def test_guards(
         paid.check()
 
 
+def test_without_the_lock_an_attempt_is_waited_for(
+    flows: Flows, clock: ManualClock, store: MemoryStore
+) -> None:
+    """Both leases are degraded: only the row tells that an attempt may be running."""
+    store.go_down()
+    seen: list[Any] = []
+
+    def slow(flow: Flow) -> str:
+        if flow.attempt == 1:
+            for seconds in (1, 100):
+                clock.advance(seconds)
+                with userlock.scope():
+                    try:
+                        seen.append(flows.run(request(), slow).value)
+                    except userlock.RequestRunning as error:
+                        seen.append(error.retry_after > 30)
+        return f"attempt {flow.attempt}"
+
+    with contextlib.suppress(userlock.FlowTakenOver):
+        flows.run(request(), slow)
+    assert seen == [True, "attempt 2"]
+    assert flows.run(request(), slow).value == "attempt 2"
+
+
 # --- the fence of the row -------------------------------------------------------------------
 
 

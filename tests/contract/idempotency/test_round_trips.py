@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from google.api_core import exceptions as google_errors
 from google.cloud import ndb
 
 import userlock
-import userlock_emulator
 from tests.contract.idempotency.conftest import request
 from tests.contract.ndb.servers import Wire
-from userlock.errors import CommitInDoubt
 from userlock.idempotency import Flow, Flows
-from userlock.ndb import capabilities, commits
+from userlock.ndb import capabilities
 
 
 class Counted(userlock.UserModel):
@@ -84,36 +80,6 @@ def test_a_phase_without_a_read_is_one_commit(flows: Flows, wire: Wire) -> None:
 
     run = request()._replace(completable=False)
     assert counted(wire, lambda: flows.run(run, phases)) == [*["commit"] * 2, "lookup"]
-
-
-@pytest.mark.parametrize("fault", ["reply lost", "all replies lost", "not arrived"])
-def test_the_reply_to_such_a_commit_is_lost(
-    flows: Flows,
-    datastore: userlock_emulator.Emulator,
-    monkeypatch: pytest.MonkeyPatch,
-    fault: str,
-) -> None:
-    """Applied or not, once or never known: what the phase writes is written once."""
-    monkeypatch.setattr(commits, "RESEND_DELAYS", (0.0, 0.0))
-    runs: list[int] = []
-
-    def create() -> int:
-        runs.append(1)
-        return int(Counted(id=f"{len(runs)}", points=1).put(unguarded="a new one") is not None)
-
-    def phases(flow: Flow) -> int:
-        done: int = flow.phase("create", create)
-        return done
-
-    run = request()._replace(completable=False)
-    fail = datastore.faults.unavailable if fault == "not arrived" else datastore.faults.drop_reply
-    with fail(rpc="Commit", count=1 if fault == "reply lost" else 3) as planted:
-        with contextlib.suppress(CommitInDoubt, google_errors.GoogleAPIError):
-            flows.run(run, phases)
-        assert planted.hits
-    assert flows.run(run, phases).value == 1
-    assert flows.run(run, phases).replayed
-    assert Counted.query().count() == 1
 
 
 def test_a_phase_looks_up_with_its_function(flows: Flows, wire: Wire) -> None:

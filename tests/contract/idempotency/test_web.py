@@ -4,36 +4,36 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import io
 import json
 import sys
 import tracemalloc
-import types
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any, NamedTuple, TypedDict
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 import fastapi
 import flask
-import pydantic
 import pytest
 import werkzeug.test
-from django.core.handlers.asgi import ASGIHandler
-from django.core.handlers.wsgi import WSGIHandler
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
-from django.template.response import SimpleTemplateResponse
-from django.urls import path
-from fastapi import Request
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from flask.testing import FlaskClient
 from google.cloud import ndb
 
 import userlock
+from tests.contract.idempotency.apps import (
+    ALL_APPS,
+    APPS,
+    FORM,
+    JSON,
+    Model,
+    Send,
+    View,
+    ran,
+    sender_to_a_server,
+)
 from tests.contract.idempotency.conftest import KEY, CardDeclined, Provider, Ride
-from tests.contract.web.djangos import django_client
-from tests.contract.web.test_asgi import served
-from userlock.contrib import asgi, django, wsgi
+from userlock.contrib import asgi, wsgi
 from userlock.contrib.flask import Flows, UserLock
 from userlock.contrib.idempotent_requests import views
 from userlock.contrib.idempotent_requests.views import MOST_VALUE_BYTES
@@ -41,276 +41,24 @@ from userlock.errors import RequestTooLarge
 from userlock.idempotency import Flow
 from userlock.testing import ManualClock
 
-JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 #: A form that is longer than what flows get as a value.
 LONG = dict.fromkeys(map(str, range(20_000)), "")
-#: Sends a body to a path, with its type and a key; returns status, headers and body.
-Send = Callable[..., tuple[int, dict[str, str], bytes]]
 
 
-def ran(flow: Flow) -> str:
-    """Count the runs of a request, in a phase."""
-    return json.dumps(flow.phase("ride", lambda: [flow.attempt, flow.params]))
-
-
-def answered(flow: Flow) -> None:
+def answers_last(flow: Flow) -> str:
     with flow.last() as end:
         end.respond({"last": True}, 202)
+    return "not this"
 
 
-def too_much(*_: Any) -> str:
-    """Read the key from a form that is too long."""
-    raise RequestTooLarge(1)
-
-
-def flask_app(client: ndb.Client, service: userlock.LockService) -> Iterator[Send]:
-    flows, app = Flows(), flask.Flask(__name__)
-    UserLock(app, client=client, service=service)
-
-    def view(address: str, view: Any, user: Any = lambda: "ann", **options: Any) -> None:
-        once = flows.idempotent(user=user, name=address, **options)(view)
-        app.add_url_rule(f"/{address}", address, once, methods=["POST"])
-
-    def rides(flow: Flow) -> Any:
-        response = flask.Response(ran(flow), 201, content_type=JSON)
-        response.set_cookie("session", "secret")
-        return response
-
-    def last(flow: Flow) -> str:
-        answered(flow)
-        return "not this"
-
-    view("rides", rides)
-    view("last", last)
-    view("stream", lambda flow: flask.Response(iter(["a", "b"])))
-    view("form", lambda flow: ran(flow), key=lambda: flask.request.form.get("request"))
-    view("small", lambda flow: ran(flow), max_bytes=100)
-    view("who", last, user=lambda: flask.request.headers.get("X-User"), key=too_much)
-    yield sender(app)
-
-
-def wsgi_app(client: ndb.Client, service: userlock.LockService) -> Iterator[Send]:
-    flows = wsgi.Flows()
-
-    @flows.idempotent(user=lambda environ: "ann")
-    def app(environ: dict[str, Any], start_response: Any) -> Any:
-        flow: Flow = environ["userlock.flow"]
-        if environ["PATH_INFO"] == "/last":
-            answered(flow)
-            start_response("200 OK", [])
-            return [b"not this"]
-        assert json.loads(environ["wsgi.input"].read())
-        headers = [("Content-Type", JSON), ("Set-Cookie", "session=secret")]
-        start_response("201 Created", headers)
-        return [ran(flow).encode()]
-
-    def key(environ: dict[str, Any]) -> str | None:
-        return dict(parse_qsl(environ["wsgi.input"].read().decode())).get("request")
-
-    @flows.idempotent(user=lambda environ: "ann", key=key)
-    def form(environ: dict[str, Any], start_response: Any) -> Any:
-        """The app gets the body in full, although the key was read from it."""
-        assert b"text=" in environ["wsgi.input"].read()
-        start_response("200 OK", [])
-        return [ran(environ["userlock.flow"]).encode()]
-
-    @flows.idempotent(user=lambda environ: "ann", max_bytes=100)
-    def small(environ: dict[str, Any], start_response: Any) -> Any:
-        start_response("200 OK", [])
-        return [ran(environ["userlock.flow"]).encode()]
-
-    @flows.idempotent(user=lambda environ: environ.get("HTTP_X_USER"), key=too_much)
-    def who(environ: dict[str, Any], start_response: Any) -> Any: ...
-
-    def both(environ: dict[str, Any], start_response: Any) -> Any:
-        views = {"/form": form, "/small": small, "/who": who}
-        return views.get(environ["PATH_INFO"], app)(environ, start_response)
-
-    yield sender(wsgi.UserLockMiddleware(both, client=client, service=service))
-
-
-def sender(app: Any) -> Send:
-    def send(
-        where: str,
-        body: bytes,
-        content_type: str = JSON,
-        key: str | None = KEY,
-        *,
-        chunked: bool | str = False,
-        lost: int = 0,
-        length: str | None = None,
-        user: str | None = "ann",
-    ) -> Any:
-        sent = {"X-User": user, "Idempotency-Key": key}
-        headers = {name: each for name, each in sent.items() if each is not None}
-        environ = werkzeug.test.create_environ(
-            f"/{where}",
-            "http://testserver/",
-            method="POST",
-            data=body,
-            headers=headers,
-            content_type=content_type,
-        )
-        if chunked:
-            del environ["CONTENT_LENGTH"]
-            terminated = {} if chunked == "unread" else {"wsgi.input_terminated": True}
-            environ.update({"HTTP_TRANSFER_ENCODING": "chunked", **terminated})
-        if length is not None:
-            environ["CONTENT_LENGTH"] = length
-        if lost:
-            environ["wsgi.input"] = io.BytesIO(body[:-lost])
-        # (The test client would count the bytes that are there.)
-        chunks, line, answered = werkzeug.test.run_wsgi_app(app, environ, buffered=True)
-        return int(line.split()[0]), dict(answered), b"".join(chunks)
-
-    return send
-
-
-@contextmanager
-def django_site(client: ndb.Client, service: userlock.LockService) -> Iterator[None]:
-    flows = django.Flows()
-
-    @flows.idempotent(user=lambda request: request.headers["X-User"])
-    def rides(request: HttpRequest, flow: Flow) -> HttpResponse:
-        response = HttpResponse(ran(flow), status=201, content_type=JSON)
-        response.set_cookie("session", "secret")
-        return response
-
-    @flows.idempotent(user=lambda request: "ann")
-    def last(request: HttpRequest, flow: Flow) -> HttpResponse:
-        answered(flow)
-        return HttpResponse("not this")
-
-    @flows.idempotent(user=lambda request: "ann")
-    def stream(request: HttpRequest, flow: Flow) -> Any:
-        return StreamingHttpResponse(iter([b"a"]))
-
-    @flows.idempotent(user=lambda request: "ann", key=lambda request: request.POST.get("request"))
-    def form(request: HttpRequest, flow: Flow) -> HttpResponse:
-        return HttpResponse(ran(flow))
-
-    @flows.idempotent(user=lambda request: "ann", max_bytes=100)
-    def small(request: HttpRequest, flow: Flow) -> HttpResponse:
-        return HttpResponse(ran(flow))
-
-    @flows.idempotent(user=lambda request: "ann")
-    def template(request: HttpRequest, flow: Flow) -> HttpResponse:
-        text = ran(flow)
-        return SimpleTemplateResponse(types.SimpleNamespace(render=lambda *_: text))
-
-    @flows.idempotent(user=lambda request: request.headers.get("X-User"), key=too_much)
-    def who(request: HttpRequest, flow: Flow) -> HttpResponse:
-        return HttpResponse("not this")
-
-    views = [("rides", rides), ("last", last), ("stream", stream), ("form", form)]
-    views += [("small", small), ("template", template), ("who", who)]
-    with django_client(
-        ROOT_URLCONF=type("urls", (), {"urlpatterns": [path(*each) for each in views]}),
-        MIDDLEWARE=["userlock.contrib.django.UserLockMiddleware"],
-        USERLOCK={"client": client, "service": service},
-    ):
-        yield
-
-
-def django_app(client: ndb.Client, service: userlock.LockService) -> Iterator[Send]:
-    with django_site(client, service):
-        yield sender(WSGIHandler())
-
-
-def django_under_asgi(client: ndb.Client, service: userlock.LockService) -> Iterator[Send]:
-    with django_site(client, service), sender_to_a_server(ASGIHandler()) as send:
-        yield send
-
-
-def fastapi_app(client: ndb.Client, service: userlock.LockService) -> Iterator[Send]:
-    """Under a real server: views run in threads."""
-    flows, app = asgi.Flows(client=client), fastapi.FastAPI()
-    app.add_middleware(asgi.UserLockMiddleware, client=client, service=service)
-
-    async def user(request: Request) -> str:
-        return "ann"
-
-    async def key_in_form(request: Request) -> Any:
-        return (await request.form()).get("request")
-
-    def view(path: str, view: Any, user: Any = user, **options: Any) -> None:
-        app.post(f"/{path}")(flows.idempotent(user=user, name=path, **options)(view))
-
-    def rides(flow: Flow) -> Any:
-        response = fastapi.Response(ran(flow), 201, media_type=JSON)
-        response.set_cookie("session", "secret")
-        response.headers.append("Vary", "Cookie")
-        response.headers.append("Vary", "Accept")
-        return response
-
-    def last(flow: Flow, request: Request) -> str:
-        assert request.method == "POST"
-        answered(flow)
-        return "not this"
-
-    def form(flow: Flow) -> Any:
-        return json.loads(ran(flow))
-
-    async def read_before(request: Request) -> None:
-        is_json = request.headers["Content-Type"] == JSON
-        await (request.body() if is_json else request.form())
-
-    def read(flow: Flow, _: None = fastapi.Depends(read_before)) -> Any:
-        return form(flow)
-
-    view("rides", rides)
-    view("last", last)
-    view("stream", lambda flow: StreamingResponse(iter(["a", "b"])))
-    view("form", form, key=key_in_form)
-    view("small", form, max_bytes=100)
-    view("read", read, max_bytes=100)
-    view("rides/{place}", lambda flow, place: ran(flow))
-    view("who", form, user=lambda request: request.headers.get("X-User"), key=too_much)
-
-    def model(flow: Flow, request: Model) -> Any:
-        return request.to
-
-    view("model", model)
-
-    async def of_tenant(scope: Any, receive: Any, send: Any) -> None:
-        tenant = dict(scope["headers"]).get(b"x-tenant")
-        with client.context(namespace=tenant.decode()) if tenant else nullcontext():
-            await app(scope, receive, send)
-
-    with sender_to_a_server(of_tenant) as send:
-        yield send
-
-
-@contextmanager
-def sender_to_a_server(app: Any) -> Iterator[Send]:
-    with served(app) as ask:
-
-        def send(
-            where: str,
-            body: Any,
-            content_type: str = JSON,
-            key: str | None = KEY,
-            *,
-            chunked: bool = False,
-            tenant: str | None = None,
-            user: str | None = "ann",
-        ) -> Any:
-            body = iter([body[:60], body[60:]]) if chunked else body
-            sent = {"X-Tenant": tenant, "X-User": user, "Idempotency-Key": key}
-            headers = {name: each for name, each in sent.items() if each is not None}
-            headers["Content-Type"] = content_type
-            answer = ask(f"/{where}", headers=headers, body=body)
-            return (
-                answer.status,
-                {name.title(): each for name, each in answer.headers.items()},
-                answer.body,
-            )
-
-        yield send
-
-
-APPS = {"flask": flask_app, "django": django_app, "wsgi": wsgi_app, "fastapi": fastapi_app}
-ALL_APPS = {**APPS, "django under ASGI": django_under_asgi}
+VIEWS = {
+    "rides": View(ran, status=201),
+    "last": View(answers_last),
+    "stream": View(ran, streams=True),
+    "form": View(ran, key="form"),
+    "small": View(ran, options={"max_bytes": 100}),
+    "who": View(ran, key="long"),
+}
 #: WSGI apps read their bodies and answer in parts: what is a form or a stream is theirs.
 FORMS = pytest.mark.parametrize("framework", ["flask", "django", "fastapi"])
 
@@ -323,7 +71,7 @@ def framework(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def send(framework: str, ndb_client: ndb.Client, service: userlock.LockService) -> Iterator[Send]:
-    yield from ALL_APPS[framework](ndb_client, service)
+    yield from ALL_APPS[framework](VIEWS, client=ndb_client, service=service)
 
 
 def test_a_replay(send: Send) -> None:
@@ -531,10 +279,6 @@ def test_other_methods_go_through_a_wsgi_app() -> None:
 
 
 # --- FastAPI --------------------------------------------------------------------------------
-
-
-class Model(pydantic.BaseModel):
-    to: str
 
 
 @dataclasses.dataclass

@@ -10,7 +10,7 @@ from google.cloud import ndb
 
 import userlock
 from userlock.events import LISTENERS, JobRan
-from userlock.ndb import capabilities, commits, direct
+from userlock.ndb import capabilities
 from userlock.outbox import EngineError, Outbox, Retry, Wake
 from userlock.outbox.rows import JobRow
 from userlock.stores import MemoryStore
@@ -32,6 +32,7 @@ class Mailbox:
         messages: not delivered yet.
         down: whether it refuses all.
         asked: how often it was asked, and with which time-outs.
+        on_wake: called with the messages, first of all.
     """
 
     def __init__(self) -> None:
@@ -39,12 +40,14 @@ class Mailbox:
         self.down = False
         self.asked: list[float] = []
         self.deliver: Callable[[str], object] = lambda key: None
+        self.on_wake: Callable[[Sequence[Wake]], object] = lambda messages: None
 
     def connect(self, deliver: Callable[[str], object]) -> None:
         self.deliver = deliver
 
     def wake(self, messages: Sequence[Wake], timeout: float) -> list[EngineError | None]:
         self.asked.append(timeout)
+        self.on_wake(messages)
         if self.down:
             return [EngineError("it is down")] * len(messages)
         self.messages += messages
@@ -85,16 +88,6 @@ def outbox(
         capabilities.honours_base_version(ndb_client)
         yield outbox
     outbox.close()
-
-
-@pytest.fixture
-def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a lost reply or an outage, ask again at once."""
-    monkeypatch.setattr(commits, "RESEND_DELAYS", (0.0, 0.0))
-    monkeypatch.setattr(ndb._retry, "_DEFAULT_INITIAL_DELAY", 0.001)
-    monkeypatch.setattr(ndb._retry, "_DEFAULT_MAXIMUM_DELAY", 0.001)
-    monkeypatch.setattr(direct.again, "_initial", 0.001)
-    monkeypatch.setattr(direct.again, "_maximum", 0.001)
 
 
 @pytest.fixture

@@ -11,13 +11,11 @@ from typing import Any
 import pytest
 from google.cloud import ndb
 
-import userlock
 from tests.contract.conftest import EACH_MODE
-from tests.contract.outbox.conftest import Mailbox
+from tests.contract.outbox.conftest import Box
 from userlock.errors import ConfigurationError
 from userlock.outbox import Outbox, Outcome, Retry, RetryAfter, current_job
 from userlock.outbox.rows import PeriodRow, jobs
-from userlock.testing import ManualClock
 
 HOUR = datetime.timedelta(hours=1)
 
@@ -29,10 +27,10 @@ def staged(job: Any, *args: Any, **options: Any) -> Any:
 # --- what a job knows -----------------------------------------------------------------------------
 
 
-def test_a_job_knows_itself(outbox: Outbox, mailbox: Mailbox, clock: ManualClock) -> None:
+def test_a_job_knows_itself(box: Box) -> None:
     seen: list[Any] = []
 
-    @outbox.job(name="mail")
+    @box.outbox.job(name="mail")
     def mail(user_id: str) -> None:
         seen.append(current_job())
         if len(seen) == 1:
@@ -40,9 +38,9 @@ def test_a_job_knows_itself(outbox: Outbox, mailbox: Mailbox, clock: ManualClock
 
     assert current_job() is None
     key = staged(mail, "ann").key
-    mailbox.deliver_all()
-    clock.advance(60)
-    outbox.run(key)
+    box.mailbox.deliver_all()
+    box.clock.advance(60)
+    box.outbox.run(key)
     assert [(each.job_id, each.name, each.owner, each.attempt) for each in seen] == [
         (key, "mail", "ann", 1),
         (key, "mail", "ann", 2),
@@ -50,22 +48,20 @@ def test_a_job_knows_itself(outbox: Outbox, mailbox: Mailbox, clock: ManualClock
     assert current_job() is None
 
 
-def test_a_job_says_when_it_is_to_run_again(
-    outbox: Outbox, mailbox: Mailbox, clock: ManualClock, runs: list[tuple[str, str, int]]
-) -> None:
-    @outbox.job(name="mail", retry=Retry(attempts=2, first_seconds=10))
+def test_a_job_says_when_it_is_to_run_again(box: Box) -> None:
+    @box.outbox.job(name="mail", retry=Retry(attempts=2, first_seconds=10))
     def mail(user_id: str) -> None:
         raise RetryAfter(100, "the provider is busy")
 
     key = staged(mail, "ann").key
-    mailbox.deliver_all()
-    assert [each.delay for each in mailbox.messages] == []
-    clock.advance(99)
-    assert outbox.run(key) is Outcome.NOTHING
-    clock.advance(2)
-    assert outbox.run(key) is Outcome.RAN
-    assert runs == [("mail", "failed", 1), ("mail", "dead", 2)]
-    (letter,) = outbox.dead.list()
+    box.mailbox.deliver_all()
+    assert [each.delay for each in box.mailbox.messages] == []
+    box.clock.advance(99)
+    assert box.outbox.run(key) is Outcome.NOTHING
+    box.clock.advance(2)
+    assert box.outbox.run(key) is Outcome.RAN
+    assert box.runs == [("mail", "failed", 1), ("mail", "dead", 2)]
+    (letter,) = box.outbox.dead.list()
     assert letter.last_error.startswith("RetryAfter: the provider is busy")
 
 
@@ -73,20 +69,18 @@ def test_a_job_says_when_it_is_to_run_again(
 
 
 @pytest.mark.parametrize("limit", [0.05, None], ids=["limited", "the control"])
-def test_a_run_that_takes_too_long_ends(
-    outbox: Outbox, mailbox: Mailbox, runs: list[tuple[str, str, int]], limit: float | None
-) -> None:
-    @outbox.job(name="slow", time_limit=limit, retry=Retry(attempts=1))
+def test_a_run_that_takes_too_long_ends(box: Box, limit: float | None) -> None:
+    @box.outbox.job(name="slow", time_limit=limit, retry=Retry(attempts=1))
     def slow(user_id: str) -> None:
         for _ in range(10**12 if limit else 10**5):
             with contextlib.suppress(Exception):  # no handler of the job's own stops it
                 len("")
 
     staged(slow, "ann")
-    mailbox.deliver_all()
-    assert runs == [("slow", "dead" if limit else "done", 1)]
+    box.mailbox.deliver_all()
+    assert box.runs == [("slow", "dead" if limit else "done", 1)]
     if limit:
-        (letter,) = outbox.dead.list()
+        (letter,) = box.outbox.dead.list()
         assert letter.cause == "slow JobTimeLimit"
         assert "has taken more than 0.05 s" in letter.last_error
 
@@ -114,43 +108,41 @@ def test_a_time_limit_leaves_nothing_behind_in_the_interpreter() -> None:
     subprocess.run([sys.executable, "-c", _TRACED], check=True, timeout=60)
 
 
-def test_a_job_that_exits_ends_itself_only(
-    outbox: Outbox, mailbox: Mailbox, runs: list[tuple[str, str, int]]
-) -> None:
-    @outbox.job(name="leave")
+def test_a_job_that_exits_ends_itself_only(box: Box) -> None:
+    @box.outbox.job(name="leave")
     def leave(user_id: str) -> None:
         raise SystemExit(3)
 
     staged(leave, "ann")
-    mailbox.deliver_all()
-    assert runs == [("leave", "failed", 1)]
+    box.mailbox.deliver_all()
+    assert box.runs == [("leave", "failed", 1)]
 
 
 # --- cancel ---------------------------------------------------------------------------------------
 
 
-def test_cancel(outbox: Outbox, mailbox: Mailbox, note: Any, ran: list[Any]) -> None:
+def test_cancel(box: Box, note: Any, ran: list[Any]) -> None:
     waiting = staged(note, "ann", delay=3_600, dedupe="once").key
-    assert outbox.cancel(waiting)
-    assert not outbox.cancel(waiting), "it is gone"
+    assert box.outbox.cancel(waiting)
+    assert not box.outbox.cancel(waiting), "it is gone"
     assert not staged(note, "ann", dedupe="once").duplicate, "its name is free"
-    mailbox.deliver_all()
+    box.mailbox.deliver_all()
     assert ran == [("ann",)]
     with pytest.raises(ValueError, match="no key of a job"):
-        outbox.cancel("x")
+        box.outbox.cancel("x")
 
 
-def test_a_job_that_runs_is_not_cancelled(outbox: Outbox, mailbox: Mailbox) -> None:
+def test_a_job_that_runs_is_not_cancelled(box: Box) -> None:
     answers = []
 
-    @outbox.job(name="mail")
+    @box.outbox.job(name="mail")
     def mail(user_id: str) -> None:
         running = current_job()
         assert running is not None
-        answers.append(outbox.cancel(running.job_id))
+        answers.append(box.outbox.cancel(running.job_id))
 
     staged(mail, "ann")
-    mailbox.deliver_all()
+    box.mailbox.deliver_all()
     assert answers == [False]
     assert jobs().count() == 0
 
@@ -170,12 +162,10 @@ def test_cancel_is_part_of_the_transaction(outbox: Outbox, note: Any) -> None:
 # --- jobs of nobody -------------------------------------------------------------------------------
 
 
-def test_a_job_of_nobody_takes_no_lock_and_waits_for_no_other(
-    outbox: Outbox, mailbox: Mailbox, service: userlock.LockService
-) -> None:
+def test_a_job_of_nobody_takes_no_lock_and_waits_for_no_other(box: Box) -> None:
     seen: list[Any] = []
 
-    @outbox.job(name="sweep", owner=None)
+    @box.outbox.job(name="sweep", owner=None)
     def sweep(first: int, *, last: int = 0) -> None:
         running = current_job()
         assert running is not None
@@ -188,37 +178,35 @@ def test_a_job_of_nobody_takes_no_lock_and_waits_for_no_other(
     staged(sweep, 2, last=9)
     assert staged(sweep, 3, dedupe="x").duplicate is False
     assert staged(sweep, 4, dedupe="x").duplicate is True
-    mailbox.deliver_all()
+    box.mailbox.deliver_all()
     assert seen == [(1, 0, None), (2, 9, None), (3, 0, None)]
-    assert service.holder("1") is None
+    assert box.service.holder("1") is None
 
 
 # --- periodic jobs --------------------------------------------------------------------------------
 
 
 @EACH_MODE
-def test_a_periodic_job_is_staged_once_in_a_period(
-    outbox: Outbox, mailbox: Mailbox, clock: ManualClock
-) -> None:
+def test_a_periodic_job_is_staged_once_in_a_period(box: Box) -> None:
     at: list[float] = []
 
-    @outbox.job(name="nightly", owner=None, every=HOUR)
+    @box.outbox.job(name="nightly", owner=None, every=HOUR)
     def nightly() -> None:
-        at.append(clock.wall())
+        at.append(box.clock.wall())
 
-    clock.advance(3_600 - clock.wall() % 3_600 + 60)
+    box.clock.advance(3_600 - box.clock.wall() % 3_600 + 60)
     for _ in range(3):
-        outbox.relay()
-        mailbox.deliver_all()
+        box.outbox.relay()
+        box.mailbox.deliver_all()
     assert not at, "a new one waits for the next period"
     for hours in (1, 1, 5):
-        clock.advance(hours * 3_600)
+        box.clock.advance(hours * 3_600)
         for _ in range(2):  # two relays
-            outbox.relay()
-            mailbox.deliver_all()
+            box.outbox.relay()
+            box.mailbox.deliver_all()
     assert len(at) == 3, "late, it is staged once for all that have passed"
     (row,) = PeriodRow.query().fetch()
-    assert row.period == clock.wall() // 3_600
+    assert row.period == box.clock.wall() // 3_600
 
 
 def test_a_periodic_job_takes_no_arguments(outbox: Outbox) -> None:

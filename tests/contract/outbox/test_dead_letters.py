@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import userlock
-from tests.contract.outbox.conftest import Mailbox, rows
-from userlock.errors import LockTimeout
+from tests.contract.outbox.conftest import Box, Mailbox, rows
 from userlock.outbox import Outbox
 from userlock.outbox.outbox import job_key
-from userlock.testing import ManualClock
 
 #: The errors of `work`, by owner; it succeeds for others.
 Errors = dict[str, type[Exception]]
@@ -60,63 +57,49 @@ def test_they_are_listed_by_cause(outbox: Outbox, dead: list[str]) -> None:
     assert len(outbox.dead.list(most=2)) == 2
 
 
-def test_neither_message_nor_relay_runs_one(
-    outbox: Outbox, dead: list[str], clock: ManualClock, ran: list[str]
-) -> None:
-    clock.advance(10**6)
-    assert outbox.relay().woken == 0
+def test_neither_message_nor_relay_runs_one(box: Box, dead: list[str], ran: list[str]) -> None:
+    box.clock.advance(10**6)
+    assert box.outbox.relay().woken == 0
     for key in dead:
-        outbox.run(key)
+        box.outbox.run(key)
     assert ran == []
 
 
 def test_one_is_redriven_once_with_all_its_attempts_and_its_history(
-    outbox: Outbox, mailbox: Mailbox, dead: list[str], errors: Errors, ran: list[str]
+    box: Box, dead: list[str], errors: Errors, ran: list[str]
 ) -> None:
     key = job_key(dead[0])
-    (first,) = (letter for letter in outbox.dead.list() if letter.owner == "ann")
-    assert outbox.dead.redrive(key)
-    mailbox.deliver_all()
-    (again,) = (letter for letter in outbox.dead.list() if letter.owner == "ann")
+    (first,) = (letter for letter in box.outbox.dead.list() if letter.owner == "ann")
+    assert box.outbox.dead.redrive(key)
+    box.mailbox.deliver_all()
+    (again,) = (letter for letter in box.outbox.dead.list() if letter.owner == "ann")
     assert (again.attempts, again.redriven, again.call) == (1, 1, first.call)
     assert again.first_error_at == first.first_error_at
     errors.clear()
-    assert outbox.dead.redrive(key)
-    assert not outbox.dead.redrive(key)
-    mailbox.deliver_all()
+    assert box.outbox.dead.redrive(key)
+    assert not box.outbox.dead.redrive(key)
+    box.mailbox.deliver_all()
     assert ran == ["ann"]
-    assert not outbox.dead.redrive(key), "it is done"
+    assert not box.outbox.dead.redrive(key), "it is done"
 
 
 @pytest.mark.parametrize("how", ["one", "by-cause"])
-def test_a_job_of_nobody_is_redriven(
-    outbox: Outbox, mailbox: Mailbox, errors: Errors, ran: list[str], how: str
-) -> None:
-    @outbox.job(name="sweep", owner=None, never_retry=[Worse])
+def test_a_job_of_nobody_is_redriven(box: Box, errors: Errors, ran: list[str], how: str) -> None:
+    @box.outbox.job(name="sweep", owner=None, never_retry=[Worse])
     def sweep() -> None:
         if errors:
             raise Worse
         ran.append("swept")
 
     key = sweep.stage_now().key
-    mailbox.deliver_all()
+    box.mailbox.deliver_all()
     errors.clear()
     if how == "one":
-        assert outbox.dead.redrive(job_key(key))
+        assert box.outbox.dead.redrive(job_key(key))
     else:
-        assert list(outbox.dead.redrive_all("sweep")) == [(key, True)]
-    mailbox.deliver_all()
+        assert list(box.outbox.dead.redrive_all("sweep")) == [(key, True)]
+    box.mailbox.deliver_all()
     assert ran == ["swept"]
-
-
-def test_a_busy_owner_is_waited_for(
-    outbox: Outbox, dead: list[str], service: userlock.LockService
-) -> None:
-    lease = service.acquire("ann", lock_timeout=3600)
-    with pytest.raises(LockTimeout):
-        outbox.dead.redrive(job_key(dead[0]))
-    service.release(lease)
-    assert outbox.dead.redrive(job_key(dead[0]))
 
 
 def test_purged_they_are_gone_but_not_those_redriven_meanwhile(
@@ -131,19 +114,19 @@ def test_purged_they_are_gone_but_not_those_redriven_meanwhile(
     assert [row.owner for row in rows()] == [letter.owner]
 
 
-def test_a_job_that_nobody_knows_is_dead_after_days(
-    outbox: Outbox, mailbox: Mailbox, clock: ManualClock, runs: list[tuple[str, str, int]]
-) -> None:
-    other = Outbox(Mailbox(), clock=clock)
+def test_a_job_that_nobody_knows_is_dead_after_days(box: Box) -> None:
+    other = Outbox(Mailbox(), clock=box.clock)
     other.job(name="gone")(lambda user_id: None).stage_now("ann")
     for _ in range(5):
-        outbox.relay()
-        mailbox.deliver_all()
-        clock.advance(86_400)
-    (letter,) = outbox.dead.list()
+        box.outbox.relay()
+        box.mailbox.deliver_all()
+        box.clock.advance(86_400)
+    (letter,) = box.outbox.dead.list()
     assert letter.cause == "gone UnknownJob"
     assert letter.attempts == 0, "no code has run that could fail"
-    assert runs == [*[("gone", "failed", 1)] * 3, ("gone", "dead", 1)], "each is a first attempt"
+    assert box.runs == [*[("gone", "failed", 1)] * 3, ("gone", "dead", 1)], (
+        "each is a first attempt"
+    )
 
 
 @pytest.mark.parametrize("rate", [0, -1, float("nan")])

@@ -14,12 +14,11 @@ import userlock
 import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb.servers import Wire
-from tests.contract.outbox.conftest import Learner, Mailbox, rows
+from tests.contract.outbox.conftest import Box, Learner, Mailbox, rows
 from userlock.errors import ConfigurationError, JobArgumentsRefused, JobStagedOutside
 from userlock.outbox import Outbox, Retry
 from userlock.outbox.rows import JobRow
 from userlock.outbox.waking import FAST_SECONDS
-from userlock.testing import ManualClock
 
 NAIVE = datetime.datetime.fromtimestamp(1_800_000_000, datetime.UTC).replace(tzinfo=None)
 
@@ -101,41 +100,38 @@ class TestTheFastPath:
         assert mailbox.asked == [pytest.approx(FAST_SECONDS)]
 
     def test_an_engine_that_is_down_is_left_to_the_relay(
-        self, note: Any, mailbox: Mailbox, outbox: Outbox, clock: ManualClock, ran: list[Any]
+        self, box: Box, note: Any, ran: list[Any]
     ) -> None:
-        mailbox.down = True
+        box.mailbox.down = True
         for number in range(20):
             note.stage_now("ann", number)
-        assert len(mailbox.asked) < 5, "the breaker is open"
-        assert outbox.refused_messages == 20
-        mailbox.down = False
-        clock.advance(60)
-        assert outbox.relay().woken == 20
-        mailbox.deliver_all()
+        assert len(box.mailbox.asked) < 5, "the breaker is open"
+        assert box.outbox.refused_messages == 20
+        box.mailbox.down = False
+        box.clock.advance(60)
+        assert box.outbox.relay().woken == 20
+        box.mailbox.deliver_all()
         assert [number for _, number in ran] == list(range(20))
 
     def test_an_engine_that_raises_does_not_reach_the_request(
-        self, note: Any, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+        self, note: Any, mailbox: Mailbox
     ) -> None:
-        def wake(*_: Any) -> Any:
-            raise ZeroDivisionError
-
-        monkeypatch.setattr(mailbox, "wake", wake)
+        mailbox.on_wake = lambda _: 1 / 0
         note.stage_now("ann")
         assert len(rows()) == 1
 
     def test_a_job_for_later_is_left_to_the_relay(
-        self, note: Any, mailbox: Mailbox, outbox: Outbox, clock: ManualClock, ran: list[Any]
+        self, box: Box, note: Any, ran: list[Any]
     ) -> None:
         note.stage_now("ann", delay=datetime.timedelta(hours=1))
-        moment = datetime.datetime.fromtimestamp(clock.wall() + 3600, datetime.UTC)
+        moment = datetime.datetime.fromtimestamp(box.clock.wall() + 3600, datetime.UTC)
         note.stage_now("bob", at=moment)
-        assert mailbox.messages == []
-        clock.advance(3590)
-        assert outbox.relay().woken == 0
-        clock.advance(20)
-        assert outbox.relay().woken == 2
-        mailbox.deliver_all()
+        assert box.mailbox.messages == []
+        box.clock.advance(3590)
+        assert box.outbox.relay().woken == 0
+        box.clock.advance(20)
+        assert box.outbox.relay().woken == 2
+        box.mailbox.deliver_all()
         assert sorted(ran) == [("ann",), ("bob",)]
 
 
@@ -153,20 +149,18 @@ class TestDedupe:
         ndb.transaction(lambda: [note.stage("ann", n, dedupe="recount") for n in range(3)])
         assert len(rows()) == 1
 
-    def test_from_its_begin_on_it_may_be_staged_again(
-        self, outbox: Outbox, mailbox: Mailbox
-    ) -> None:
+    def test_from_its_begin_on_it_may_be_staged_again(self, box: Box) -> None:
         """It may have read what has changed since."""
         seen = []
 
-        @outbox.job
+        @box.outbox.job
         def recount(user_id: str) -> None:
             seen.append(user_id)
             if len(seen) == 1:
                 assert not recount.stage_now("ann", dedupe="recount").duplicate
 
         recount.stage_now("ann", dedupe="recount")
-        mailbox.deliver_all()
+        box.mailbox.deliver_all()
         assert seen == ["ann", "ann"]
         assert rows() == []
 
@@ -251,20 +245,6 @@ class TestBadInput:
         ):
             with pytest.raises(ConfigurationError, match=text):
                 outbox.job(**options)(fine)
-
-    def test_an_engine_that_is_none(self) -> None:
-        for wrong in ("kafka://x", "inline://host", "inline://?threads=-1", "inline://?x=1", ""):
-            with pytest.raises(ValueError, match=r"inline"):
-                Outbox(wrong)
-        with pytest.raises(TypeError):
-            Outbox(7)  # type: ignore[arg-type]
-
-    def test_a_message_that_is_no_key(self, outbox: Outbox) -> None:
-        other = ndb.Key("Learner", "ann").urlsafe().decode()
-        root = ndb.Key("Other", "ann", "UserLockJob", "x").urlsafe().decode()
-        for wrong in ("", "x", "\u00e4", other, other[:-3], root):
-            with pytest.raises(ValueError, match="key"):
-                outbox.run(wrong)
 
     @pytest.mark.usefixtures("quick_retries")
     def test_datastore_being_away_is_an_error_of_the_message(

@@ -43,11 +43,17 @@ Site = Callable[..., Ask]
 
 
 def ask_wsgi(
-    app: Any, path: str, headers: Mapping[str, str] | None = None, **environ: str
+    app: Any,
+    path: str,
+    headers: Mapping[str, str] | None = None,
+    *,
+    method: str = "POST",
+    body: bytes = b"",
+    **environ: str,
 ) -> Answer:
-    """Ask a WSGI app, by POST, for a decoded path; `environ` is what a server adds."""
+    """Ask a WSGI app for a decoded path; `environ` is what a server adds."""
     found = werkzeug.test.create_environ(
-        "/", "http://testserver/", method="POST", headers=dict(headers or {})
+        "/", "http://testserver/", method=method, headers=dict(headers or {}), data=body
     )
     raw = path.encode("utf-8", "surrogateescape").decode("latin-1")
     chunks, status, sent = werkzeug.test.run_wsgi_app(app, {**found, "PATH_INFO": raw, **environ})

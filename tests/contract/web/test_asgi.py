@@ -57,7 +57,24 @@ class Answer(NamedTuple):
         return json.loads(self.body)
 
 
-Ask = Callable[..., Answer]
+class Ask:
+    """Asks a running server."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def __call__(
+        self, path: str, method: str = "POST", headers: Any = None, body: Any = b""
+    ) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        with contextlib.closing(connection):
+            connection.request(method, path, body, headers or {})
+            response = connection.getresponse()
+            found = {name: response.headers.get_all(name, []) for name in response.headers}
+            joined = {name: ", ".join(values) for name, values in found.items()}
+            return Answer(response.status, joined, response.read())
+
+
 Serve = Callable[[Any], Ask]
 
 
@@ -77,25 +94,12 @@ def serve() -> Iterator[Serve]:
 @contextlib.contextmanager
 def served(app: Any) -> Iterator[Ask]:
     listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     wait_until(lambda: server.started)
-
-    def ask(
-        path: str, method: str = "POST", headers: dict[str, str] | None = None, body: bytes = b""
-    ) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-        with contextlib.closing(connection):
-            connection.request(method, path, body, headers or {})
-            response = connection.getresponse()
-            found = {name: response.headers.get_all(name, []) for name in response.headers}
-            joined = {name: ", ".join(values) for name, values in found.items()}
-            return Answer(response.status, joined, response.read())
-
     try:
-        yield ask
+        yield Ask(listener.getsockname()[1])
     finally:
         server.should_exit = True
         thread.join(30)
@@ -177,7 +181,8 @@ def test_a_handler_locks_gets_modifies_and_puts(ask: Ask, service: userlock.Lock
 
 def test_no_update_is_lost(app: fastapi.FastAPI, serve: Serve) -> None:
     app.user_middleware.clear()
-    app.add_middleware(UserLockMiddleware, max_waiting=None, service=_service_of(app))
+    service = userlock.LockService(MemoryStore(), listeners=Listeners())
+    app.add_middleware(UserLockMiddleware, max_waiting=None, service=service)
     ask = serve(app)
     ways = [f"/{way}/{user}" for way in ("async", "thread") for user in ("ann", "bob")] * 15
     with ThreadPoolExecutor(30) as threads:
@@ -188,10 +193,6 @@ def test_no_update_is_lost(app: fastapi.FastAPI, serve: Serve) -> None:
             answer.json for way, answer in zip(ways, answers, strict=True) if way.endswith(user)
         ]
         assert sorted(counted) == list(range(1, 31))
-
-
-def _service_of(app: fastapi.FastAPI) -> userlock.LockService:
-    return userlock.LockService(MemoryStore(), listeners=Listeners())
 
 
 def test_a_put_without_the_lock_is_refused(ask: Ask, caplog: pytest.LogCaptureFixture) -> None:
@@ -255,14 +256,16 @@ def test_the_request_says_the_priority(
     assert ask(path, "GET", headers).text == says
 
 
-def test_unknown_options_are_refused() -> None:
-    with pytest.raises(TypeError, match="unknown option 'inspector'; the options are client, ser"):
-        UserLockMiddleware(None, inspector=True)  # type: ignore[call-arg,arg-type]
-
-
-def test_context_options_are_refused() -> None:
-    with pytest.raises(TypeError, match="context_options has no use here"):
-        UserLockMiddleware(_port_of, context_options={})  # type: ignore[arg-type, call-arg]
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("inspector", "unknown option 'inspector'; the options are client, ser"),
+        ("context_options", "context_options has no use here"),
+    ],
+)
+def test_options_of_no_use(option: str, says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        UserLockMiddleware(nothing, **{option: {}})  # type: ignore[arg-type]
 
 
 class TestStarlette:
@@ -282,9 +285,7 @@ class TestStarlette:
 
         app = starlette.applications.Starlette(routes=[Route("/", stream)])
         app.add_middleware(UserLockMiddleware, service=service)
-        serve(app)
-        ask_port = _port_of(serve, app)
-        with socket.create_connection(("127.0.0.1", ask_port)) as client:
+        with socket.create_connection(("127.0.0.1", serve(app).port)) as client:
             client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             assert begun.wait(10)
             assert service.holder("ann") is not None
@@ -318,21 +319,6 @@ class TestStarlette:
         app.add_middleware(UserLockMiddleware, service=service)
         assert serve(app)("/", "GET").status == 500
         assert service.holder("ann") is None
-
-
-def _port_of(serve: Serve, app: Any) -> int:
-    """Return the port of one more server of an app."""
-    ports: list[int] = []
-
-    async def noting(scope: Any, receive: Any, send: Any) -> None:
-        ports.append(scope["server"][1])
-        if scope["path"] != "/port":
-            await app(scope, receive, send)
-            return
-        await PlainTextResponse("")(scope, receive, send)
-
-    serve(noting)("/port", "GET")
-    return ports[0]
 
 
 async def nothing(*_: Any) -> Any: ...

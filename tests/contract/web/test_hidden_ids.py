@@ -7,15 +7,12 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-import flask
 import pytest
-from flask.testing import FlaskClient
 from google.cloud import ndb
 
 import userlock
 from tests.contract.test_opentelemetry import Backend
 from tests.contract.web.sites import SITES, Ask, site
-from userlock.contrib.flask import UserLock, user_lock
 from userlock.errors import CommitInDoubt, PutWithoutLock, StaleWriteError
 from userlock.events import LISTENERS
 from userlock.lock.record import joining
@@ -23,8 +20,11 @@ from userlock.stores import MemoryStore
 from userlock.testing import make_claim
 
 MARK = "zoe.marker+7@example.org"
-FORMS = [{"show_ids": "masked"}, {"show_ids": "hashed", "id_key": "a secret"}]
+FORMS = [{"show_ids": each, "id_key": "a secret"} for each in ("masked", "hashed", "plain")]
 SERVICES: list[userlock.LockService] = []
+
+
+pytestmark = pytest.mark.usefixtures("own_listeners")
 
 
 def fail(user_id: str, how: str) -> str:
@@ -52,18 +52,10 @@ def fail(user_id: str, how: str) -> str:
 HOW = {"contended": 503, "stale": 409, "doubt": 500, "violation": 500, "unavailable": 503}
 
 
-@pytest.fixture(autouse=True)
-def _restored() -> Iterator[None]:
-    before = LISTENERS._listeners
-    yield
-    LISTENERS._listeners = before
-    SERVICES.clear()
-
-
 @pytest.fixture
 def service(store: MemoryStore, clock: Any) -> userlock.LockService:
     service = userlock.LockService(store, clock=clock, outage="fail")
-    SERVICES.append(service)
+    SERVICES[:] = [service]
     return service
 
 
@@ -80,16 +72,6 @@ def ask(
         yield ask
 
 
-@pytest.fixture
-def inspected(service: userlock.LockService, ndb_client: ndb.Client) -> FlaskClient:
-    """Provide a site with the inspector."""
-    app = flask.Flask("site")
-    UserLock(app, client=ndb_client, service=service, inspector=lambda _: "olga")
-    app.add_url_rule("/<how>/<user_id>", "work", fail, methods=["POST"])
-    app.add_url_rule("/view/<user_id>", "view", user_lock("user_id")(lambda user_id: "fine"))
-    return app.test_client()
-
-
 def everything(caplog: pytest.LogCaptureFixture) -> str:
     """Return what a formatter could write, but for Django's own lines, which have the path."""
     ours = [record for record in caplog.records if not record.name.startswith("django")]
@@ -97,11 +79,6 @@ def everything(caplog: pytest.LogCaptureFixture) -> str:
     return "\n".join(
         f"{formatter.format(each)} {json.dumps(each.__dict__, default=str)}" for each in ours
     )
-
-
-def held(service: userlock.LockService, store: MemoryStore) -> None:
-    service.acquire(MARK, request=f"POST /contended/{MARK}", lock_timeout=600)
-    store.append(MARK, joining(make_claim(MARK, request=f"POST /contended/{MARK}").holder))
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form["show_ids"])
@@ -112,77 +89,19 @@ def test_no_answer_log_or_span_shows_one(
     form: dict[str, str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """The control: plain ones are shown."""
     userlock.configure(**form)  # type: ignore[arg-type]
+    plain = form["show_ids"] == "plain"
     backend = Backend()
     LISTENERS.add(backend.listener(lock_id=True))
-    held(service, store)
-    for how, status in HOW.items():
-        with caplog.at_level(logging.DEBUG):
-            answer = ask(f"/{how}/{MARK}")
-        assert answer.status == status
-        assert MARK not in f"{answer.headers}{answer.text}", how
-    assert MARK not in everything(caplog)
-    spans = "".join(f"{span.name}{dict(span.attributes or {})}" for span in backend.spans())
-    assert MARK not in spans
-
-
-def test_the_control_plain_ones_are_shown(
-    ask: Ask,
-    service: userlock.LockService,
-    store: MemoryStore,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    backend = Backend()
-    LISTENERS.add(backend.listener(lock_id=True))
-    held(service, store)
+    service.acquire(MARK, request=f"POST /contended/{MARK}", lock_timeout=600)
+    store.append(MARK, joining(make_claim(MARK, request=f"POST /contended/{MARK}").holder))
+    answers = []
     with caplog.at_level(logging.DEBUG):
-        answer = ask(f"/contended/{MARK}")
-    assert MARK in answer.text
-    assert MARK in everything(caplog)
-    assert MARK in str([dict(span.attributes or {}) for span in backend.spans()])
-
-
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form["show_ids"])
-def test_no_page_of_the_inspector_shows_one(
-    service: userlock.LockService,
-    store: MemoryStore,
-    inspected: FlaskClient,
-    form: dict[str, str],
-) -> None:
-    userlock.configure(**form)  # type: ignore[arg-type]
-    held(service, store)
-    inspected.post(f"/contended/{MARK}")
-    inspected.get(f"/view/{MARK}")
-    for view in ("locks", "contention", "endpoints", "violations"):
-        for end in ("", ".json"):
-            answer = inspected.get(f"/userlock/{view}{end}")
-            assert answer.status_code == 200
-            assert MARK not in f"{answer.headers}{answer.text}"
-
-
-HOSTILE = ["\ud800", "\x1b[2J", "\u202e", "a\nb", "x" * 1_500, "🔒" * 1_500, "<script>"]
-
-
-@pytest.mark.parametrize(
-    ("form", "lock_id"),
-    [*(({"show_ids": "plain"}, each) for each in HOSTILE), *((form, "\ud800") for form in FORMS)],
-    ids=ascii,
-)
-def test_the_pages_answer_whatever_the_ids_are(
-    service: userlock.LockService,
-    store: MemoryStore,
-    inspected: FlaskClient,
-    form: dict[str, str],
-    lock_id: str,
-) -> None:
-    userlock.configure(**form)  # type: ignore[arg-type]
-    for number in range(100):
-        service.acquire(f"{number}{lock_id}"[:1500])
-    with pytest.raises(userlock.LockTimeout):
-        service.acquire(f"7{lock_id}"[:1500], wait_timeout=0.1)
-    store.create("z" * 10**6, b"forged", 60)
-    for view in ("locks", "contention"):
-        for end in ("", ".json"):
-            answer = inspected.get(f"/userlock/{view}{end}")
-            assert answer.status_code == 200
-            assert len(answer.text) < 4_000_000
+        for how, status in HOW.items():
+            answers.append(ask(f"/{how}/{MARK}"))
+            assert answers[-1].status == status
+    shown = "".join(f"{each.headers}{each.text}" for each in answers)
+    spans = "".join(f"{span.name}{dict(span.attributes or {})}" for span in backend.spans())
+    for text in (shown, everything(caplog), spans):
+        assert (MARK in text) is plain

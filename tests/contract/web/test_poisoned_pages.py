@@ -137,3 +137,15 @@ def test_without_escaping_elements_are_found(harmless: set[tuple[str, ...]], tex
     site.app.jinja_env.autoescape = False
     site.poison("ann", make_claim("ann", request=text).record)
     assert not site.elements("ann") <= harmless
+
+
+@pytest.mark.parametrize("lock_id", ["x" * 1_500, "🔒" * 1_500], ids=ascii)
+def test_pages_of_long_lock_ids(lock_id: str) -> None:
+    site = Site()
+    for number in range(100):
+        site.store.create(f"{number}{lock_id}"[:1500], make_claim("ann").record, 60)
+    site.store.create("z" * 10**6, b"forged", 60)
+    for end in ("", ".json"):
+        answer = site.client.get(f"/userlock/locks{end}")
+        assert answer.status_code == 200
+        assert len(answer.text) < 4_000_000

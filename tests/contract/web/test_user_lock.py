@@ -133,16 +133,12 @@ def test_other_kinds_of_views(
     assert service.holder("ann") is None
 
 
-@pytest.mark.parametrize("view", [Method.as_view("view"), asynchronous])
-def test_a_lock_that_is_not_to_be_had(
-    app: flask.Flask,
-    client: FlaskClient,
-    service: userlock.LockService,
-    view: Callable[..., Any],
+def test_it_takes_a_bound_of_waiters(
+    app: flask.Flask, client: FlaskClient, service: userlock.LockService
 ) -> None:
     service.acquire("ann")
-    app.add_url_rule("/users/<user_id>", view_func=view)
-    assert client.get("/users/ann").status_code == 503
+    app.get("/me")(user_lock(lambda: "ann", max_waiting=0)(held))
+    assert client.get("/me").status_code == 429
 
 
 def test_an_argument_that_the_view_does_not_take() -> None:

@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import flask
 import pytest
@@ -37,6 +37,18 @@ class Role(userlock.Model):
 
     _write_policy = userlock.WritePolicy.unsafe("a test")
     admin = ndb.BooleanProperty()
+
+
+class Place(NamedTuple):
+    """What a site stands on."""
+
+    client: ndb.Client
+    service: userlock.LockService
+
+
+@pytest.fixture
+def place(ndb_client: ndb.Client, service: userlock.LockService) -> Place:
+    return Place(ndb_client, service)
 
 
 def state() -> tuple[object, ...]:
@@ -112,9 +124,7 @@ CASES = [
 ]
 
 
-def what_is_left(
-    kind: str, inside: Callable[[Ask], None], client: ndb.Client, service: userlock.LockService
-) -> list[str]:
+def what_is_left(kind: str, inside: Callable[[Ask], None], place: Place) -> list[str]:
     """Return what a request has lost by something that has ended inside of it."""
     lost: list[str] = []
 
@@ -127,36 +137,30 @@ def what_is_left(
         for name, one, other in zip(("scope", "context", "top"), before, state(), strict=True):
             if one is not other:
                 lost.append(f"its {name}")
-        if service.holder("ann") is None:
+        if place.service.holder("ann") is None:
             lost.append("its lock")
         return "fine"
 
     before = state()
-    with site(kind, view, client=client, service=service) as ask:
+    with site(kind, view, client=place.client, service=place.service) as ask:
         assert ask("/outer").text == "fine"
     if state() != before:
         lost.append("the thread's state")
-    if service.holder("ann") is not None:
+    if place.service.holder("ann") is not None:
         lost.append("its end")
     return lost
 
 
 @pytest.mark.parametrize(("kind", "inside"), CASES)
 def test_what_ends_inside_a_request_does_not_end_it(
-    kind: str,
-    inside: Callable[[Ask], None],
-    ndb_client: ndb.Client,
-    service: userlock.LockService,
+    place: Place, kind: str, inside: Callable[[Ask], None]
 ) -> None:
-    assert what_is_left(kind, inside, ndb_client, service) == []
+    assert what_is_left(kind, inside, place) == []
 
 
 @pytest.mark.parametrize("inside", OF_FLASK)
 def test_the_control_of_rule_1(
-    inside: Callable[[Ask], None],
-    ndb_client: ndb.Client,
-    service: userlock.LockService,
-    monkeypatch: pytest.MonkeyPatch,
+    place: Place, inside: Callable[[Ask], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a stack that copies share, as the environment is shared, the request loses all."""
     of_requests: dict[int, Any] = {}
@@ -167,36 +171,36 @@ def test_the_control_of_rule_1(
     monkeypatch.setattr(extension, "_flask_context", shared)
     current, context = scopes.current.get(), contextvars.copy_context()
     assert current is None
-    assert context.run(what_is_left, "flask", inside, ndb_client, service) != []
+    assert context.run(what_is_left, "flask", inside, place) != []
 
 
 # --- rule 2 -------------------------------------------------------------------------------------
 
 
 @contextmanager
-def left_context(client: ndb.Client, service: userlock.LockService) -> Iterator[None]:
-    with client.context():
+def left_context(place: Place) -> Iterator[None]:
+    with place.client.context():
         yield
 
 
 @contextmanager
-def left_scope(client: ndb.Client, service: userlock.LockService) -> Iterator[None]:
-    with userlock.scope(service, priority="batch") as opened:
+def left_scope(place: Place) -> Iterator[None]:
+    with userlock.scope(place.service, priority="batch") as opened:
         opened.max_waiting = 0
         yield
 
 
 @contextmanager
-def left_request(client: ndb.Client, service: userlock.LockService) -> Iterator[None]:
+def left_request(place: Place) -> Iterator[None]:
     """Another request that has not been closed, as its server has forgotten it."""
-    scope = request_scope.RequestScope(client=client, service=service)
+    scope = request_scope.RequestScope(client=place.client, service=place.service)
     with scope.open("GET", "/forgotten", lambda name: False):
         yield
 
 
 @contextmanager
-def left_transaction(client: ndb.Client, service: userlock.LockService) -> Iterator[None]:
-    with client.context(), ExitStack() as stack:
+def left_transaction(place: Place) -> Iterator[None]:
+    with place.client.context(), ExitStack() as stack:
         entered = []
 
         def enter() -> None:
@@ -210,9 +214,7 @@ LEFT = [left_context, left_scope, left_request, left_transaction]
 Left = Callable[..., AbstractContextManager[None]]
 
 
-def reads_of_requests(
-    kind: str, left: Left, client: ndb.Client, service: userlock.LockService
-) -> list[Any]:
+def reads_of_requests(kind: str, left: Left, place: Place) -> list[Any]:
     """Let another request write between two of a thread; return what those have read and met."""
     met: list[Any] = []
 
@@ -226,9 +228,12 @@ def reads_of_requests(
             role.put()
         return str(role.admin)
 
-    with client.context():
+    with place.client.context():
         Role(id="ann", admin=True).put()
-    with site(kind, view, client=client, service=service) as ask, left(client, service):
+    with (
+        site(kind, view, client=place.client, service=place.service) as ask,
+        left(place),
+    ):
         before = state()
         reads = left in (left_context, left_request)
         if reads:
@@ -244,21 +249,14 @@ def reads_of_requests(
 
 @pytest.mark.parametrize("left", LEFT)
 @pytest.mark.parametrize("kind", SITES)
-def test_a_request_begins_clean(
-    kind: str, left: Left, ndb_client: ndb.Client, service: userlock.LockService
-) -> None:
+def test_a_request_begins_clean(place: Place, kind: str, left: Left) -> None:
     own = ["True"] if left in (left_context, left_request) else []
-    found = reads_of_requests(kind, left, ndb_client, service)
+    found = reads_of_requests(kind, left, place)
     assert found == ["True", "False", *own, ("interactive", 5, False)]
 
 
 @pytest.mark.parametrize("kind", SITES)
-def test_the_control_of_rule_2(
-    kind: str,
-    ndb_client: ndb.Client,
-    service: userlock.LockService,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_control_of_rule_2(place: Place, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that adopts the open context reads what another one has read."""
 
     @contextmanager
@@ -270,16 +268,14 @@ def test_the_control_of_rule_2(
             yield
 
     monkeypatch.setattr(request_scope, "own_context", adopted)
-    found = reads_of_requests(kind, left_request, ndb_client, service)
+    found = reads_of_requests(kind, left_request, place)
     assert found[:2] == ["True", "True"]
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["", "the control"])
-def test_a_flow_of_starlette_has_a_context_of_its_own(
-    ndb_client: ndb.Client, service: userlock.LockService, own: bool
-) -> None:
+def test_a_flow_of_starlette_has_a_context_of_its_own(place: Place, own: bool) -> None:
     """Not the one that was open when the event loop began, which all threads would share."""
-    flows = Flows(client=ndb_client if own else None, service=service)
+    flows = Flows(client=place.client if own else None, service=place.service)
     seen: list[Any] = []
 
     @flows.idempotent(user=lambda request: "ann")
@@ -292,7 +288,7 @@ def test_a_flow_of_starlette_has_a_context_of_its_own(
 
     headers = [(b"idempotency-key", b"1"), (b"content-type", b"application/json")]
     scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/", "headers": headers}
-    with ndb_client.context():
+    with place.client.context():
         around = get_context()
         scope |= {"path_params": {}, "query_string": b"", "scheme": "http"}
         scope["server"] = "testserver", 80
@@ -307,17 +303,17 @@ def test_a_flow_of_starlette_has_a_context_of_its_own(
 # --- rules 3 and 4 ------------------------------------------------------------------------------
 
 
-def wsgi_stream(client: ndb.Client, service: userlock.LockService) -> Any:
+def wsgi_stream(place: Place) -> Any:
     def app(environ: Any, start_response: Any) -> Iterator[bytes]:
         start_response("200 OK", [])
         return seen_by_stream(environ["PATH_INFO"])
 
-    return wsgi.UserLockMiddleware(app, client=client, service=service)
+    return wsgi.UserLockMiddleware(app, client=place.client, service=place.service)
 
 
-def flask_stream(client: ndb.Client, service: userlock.LockService) -> Any:
+def flask_stream(place: Place) -> Any:
     app = flask.Flask(__name__)
-    extension.UserLock(app, client=client, service=service)
+    extension.UserLock(app, client=place.client, service=place.service)
 
     @app.get("/<name>")
     def view(name: str) -> Any:
@@ -361,9 +357,7 @@ class Response:
         self.chunks.close()
 
 
-def close_elsewhere(
-    app: Any, client: ndb.Client, service: userlock.LockService
-) -> tuple[bool, bool]:
+def close_elsewhere(app: Any, place: Place) -> tuple[bool, bool]:
     """Close a response in the thread of another request.
 
     Returns:
@@ -376,7 +370,7 @@ def close_elsewhere(
         return response
 
     def close(response: Response) -> bool:
-        other = request_scope.RequestScope(client=client, service=service)
+        other = request_scope.RequestScope(client=place.client, service=place.service)
         with other.open("GET", "/other", lambda name: False):
             before = state()
             response.close()
@@ -384,17 +378,23 @@ def close_elsewhere(
 
     with ThreadPoolExecutor(1) as server, ThreadPoolExecutor(1) as another:
         response = server.submit(begin).result(30)
-        assert service.holder("/ann") is not None
+        assert place.service.holder("/ann") is not None
         kept = another.submit(close, response).result(30)
-    return kept, service.holder("/ann") is None
+    return kept, place.service.holder("/ann") is None
 
 
-@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize(
+    ("stream", "own"), [(wsgi_stream, True), (flask_stream, True), (wsgi_stream, False)]
+)
 def test_closed_in_another_thread_it_changes_nothing_there(
-    stream: Callable[..., Any], ndb_client: ndb.Client, service: userlock.LockService
+    place: Place, stream: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, own: bool
 ) -> None:
-    app = stream(ndb_client, service)
-    assert close_elsewhere(app, ndb_client, service) == (True, True)
+    """The control: without variables of its own."""
+    if not own:
+        monkeypatch.setattr(request_scope, "in_own_context", lambda app: app)
+    kept, free = close_elsewhere(stream(place), place)
+    assert kept is own
+    assert free or not own
 
 
 #: The steps of two responses, and `A` or `B` for an end.
@@ -425,17 +425,17 @@ def taken_in_turn(app: Any, order: str, service: userlock.LockService) -> list[A
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("stream", STREAMS)
 def test_responses_taken_in_turn_have_each_its_own_state(
-    stream: Callable[..., Any], order: str, ndb_client: ndb.Client, service: userlock.LockService
+    place: Place, stream: Callable[..., Any], order: str
 ) -> None:
-    assert taken_in_turn(stream(ndb_client, service), order, service) == []
+    assert taken_in_turn(stream(place), order, place.service) == []
 
 
 @pytest.mark.parametrize("stream", STREAMS)
 def test_a_response_read_within_a_request_has_its_own_state(
-    stream: Callable[..., Any], ndb_client: ndb.Client, service: userlock.LockService
+    place: Place, stream: Callable[..., Any]
 ) -> None:
-    app = stream(ndb_client, service)
-    outer = request_scope.RequestScope(client=ndb_client, service=service)
+    app = stream(place)
+    outer = request_scope.RequestScope(client=place.client, service=place.service)
     with outer.open("GET", "/outer", lambda name: False):
         before, response = state(), Response(app, "/ann")
         assert [response.step(), response.step()] == ["own", "own"]
@@ -444,22 +444,11 @@ def test_a_response_read_within_a_request_has_its_own_state(
         assert state() == before
 
 
-@pytest.mark.parametrize("stream", [wsgi_stream, flask_stream])
+@pytest.mark.parametrize("stream", STREAMS)
 def test_the_control_of_rule_4(
-    stream: Callable[..., Any],
-    ndb_client: ndb.Client,
-    service: userlock.LockService,
-    monkeypatch: pytest.MonkeyPatch,
+    place: Place, stream: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without variables of its own, a response has those of the newer one."""
     monkeypatch.setattr(request_scope, "in_own_context", lambda app: app)
-    app, fresh = stream(ndb_client, service), contextvars.copy_context()
-    assert fresh.run(taken_in_turn, app, "abaBA", service) == ["a", "a"]
-
-
-def test_the_control_of_rule_3(
-    ndb_client: ndb.Client, service: userlock.LockService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(request_scope, "in_own_context", lambda app: app)
-    kept, _ = close_elsewhere(wsgi_stream(ndb_client, service), ndb_client, service)
-    assert not kept
+    app, fresh = stream(place), contextvars.copy_context()
+    assert fresh.run(taken_in_turn, app, "abaBA", place.service) == ["a", "a"]

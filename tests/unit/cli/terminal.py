@@ -51,6 +51,12 @@ class Outcome(NamedTuple):
     err: str
 
     @property
+    def is_printable(self) -> bool:
+        """Return whether the output is printable text without a traceback."""
+        text = self.out + self.err
+        return "Traceback" not in text and all(line.isprintable() for line in text.split("\n"))
+
+    @property
     def document(self) -> dict[str, Any]:
         """Return the only JSON document of the output."""
         assert self.out.count("\n") == 1

@@ -56,6 +56,7 @@ def test_it_is_found_in_the_current_directory(name: str) -> None:
         ("shop.py:outbox", "there is no module shop.py"),
         ("../shop:outbox", "names no outbox"),
         ("a b:c", "names no outbox"),
+        *((name, "names no outbox") for name in ("a:b:c", "/etc/passwd:a", "shop:outbox\n")),
         ("\x1b[2J:x", r"'\\x1b[2J:x' names no outbox"),
         ("shop:nothing", "shop has no 'nothing'"),
         ("shop:site.nothing", "shop.site has no 'nothing'"),

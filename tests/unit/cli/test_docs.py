@@ -33,7 +33,7 @@ DOCTOR_OF_DATASTORE = PAGE.take("console", "doctor --datastore")
 CHECK = PAGE.take("console", "baseline check")
 #: `tests/contract/outbox/operators/test_status.py` runs it.
 OUTBOX = PAGE.take("console", "outbox status")
-#: `tests/contract/idempotency/test_command_line.py` runs it.
+#: `tests/contract/idempotency/operators/test_command_line.py` runs it.
 FLOWS = PAGE.take("console", "flows list")
 
 DOCS = PAGE.text

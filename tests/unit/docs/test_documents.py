@@ -37,8 +37,7 @@ RUN_BY = {
     "docs/jobs.md": "tests.system.test_jobs_tutorial",
     "docs/models.md": "tests.unit.ndb.test_models_page",
     "docs/names.md": (
-        "tests.contract.constraints.test_names_page tests.contract.cookbook.test_names_and_copies "
-        "tests.contract.constraints.quotas.test_quotas_page"
+        "tests.contract.constraints.test_names_page tests.contract.cookbook.test_names_and_copies"
     ),
     "docs/outbox.md": "tests.contract.outbox.engines.test_engines_page",
     "docs/payment.md": "tests.system.test_payment_page",

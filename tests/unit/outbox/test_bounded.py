@@ -47,10 +47,6 @@ def take_all(messages: Sequence[Wake], outcomes: Outcomes) -> None:
         outcomes[index] = None
 
 
-def test_all_are_taken() -> None:
-    assert Engine(take_all).wake(MESSAGES, 5) == [None] * 3
-
-
 def test_a_client_that_hangs_costs_the_time_and_loses_no_outcome(
     released: threading.Event,
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("google.cloud.tasks_v2")
 pytest.importorskip("rq")
 
+from userlock.outbox import Outbox
 from userlock.outbox.authentication import AppEngineHeader, OidcToken
 from userlock.outbox.engines import cloudtasks, open_engine, rq
 
@@ -147,5 +148,9 @@ def test_no_engine() -> None:
     for url in ("", "kafka://host", "memory://", "cloudtask://a/b/c"):
         with pytest.raises(ValueError, match="names no engine"):
             open_engine(url)
-    with pytest.raises(TypeError, match="an engine is a URL"):
-        open_engine(7)  # type: ignore[arg-type]
+    for url in ("inline://host", "inline://?threads=-1", "inline://?x=1"):
+        with pytest.raises(ValueError, match="inline"):
+            open_engine(url)
+    for take in (open_engine, Outbox):
+        with pytest.raises(TypeError, match="an engine is a URL"):
+            take(7)  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from google.cloud import ndb
 import userlock
 from tests.contract.outbox.conftest import Mailbox
 from userlock.constraints import Quota, Unique
-from userlock.ndb import capabilities, commits
+from userlock.ndb import capabilities
 from userlock.outbox import Outbox, Retry
 from userlock.testing import ManualClock
 
@@ -23,10 +23,6 @@ class Reader(userlock.UserModel):
 
     _lock_id_from_key = userlock.key_id
     limit = ndb.IntegerProperty(default=2)
-
-    @classmethod
-    def _get_kind(cls) -> str:
-        return "TestedReader"
 
 
 class Book(userlock.UserModel):
@@ -38,10 +34,6 @@ class Book(userlock.UserModel):
     order = ndb.IntegerProperty(required=True)
     on_shelf = ndb.BooleanProperty(default=True)
     over_quota = ndb.BooleanProperty(default=False)
-
-    @classmethod
-    def _get_kind(cls) -> str:
-        return "TestedBook"
 
 
 class Shelves:
@@ -130,16 +122,12 @@ def shelves(
     mailbox: Mailbox,
     clock: ManualClock,
     service: userlock.LockService,
+    quick_retries: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Shelves]:
     """Provide the app, as the module `shelves_app`, in an ndb context."""
-    monkeypatch.setattr(ndb._retry, "_DEFAULT_INITIAL_DELAY", 0.001)
-    monkeypatch.setattr(ndb._retry, "_DEFAULT_MAXIMUM_DELAY", 0.001)
-    monkeypatch.setattr(commits, "RESEND_DELAYS", (0.0,) * 3)
     shelves = Shelves(ndb_client, mailbox, clock)
-    module = ModuleType("shelves_app")
-    module.quota = shelves.quota  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "shelves_app", module)
+    monkeypatch.setitem(sys.modules, "shelves_app", SimpleNamespace(quota=shelves.quota))
     with ndb_client.context(cache_policy=False):
         capabilities.honours_base_version(ndb_client)
         yield shelves

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,15 +9,19 @@ from typing import Any
 import pytest
 from google.api_core import exceptions as google_errors
 from google.cloud import ndb
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import userlock
 import userlock_emulator
+from tests.contract.constraints.models import degraded_service
 from tests.contract.constraints.quotas.conftest import Book, Reader, Shelves
 from tests.contract.ndb.servers import Wire
 from tests.contract.outbox.conftest import Died
 from userlock.constraints import Quota, quota
 from userlock.constraints.quota import QuotaRow
 from userlock.outbox.rows import JobRow
+from userlock.stores import MemoryStore
 
 
 def row(owner: str = "ann") -> Any:
@@ -180,7 +183,7 @@ def test_a_job_that_was_paused_writes_no_old_flags(shelves: Shelves, cleared: bo
     assert (row().dirty is None) is cleared
 
 
-@pytest.mark.parametrize("kind", ["UserLockQuota", "TestedBook"])
+@pytest.mark.parametrize("kind", ["UserLockQuota", "Book"])
 def test_lost_replies(shelves: Shelves, datastore: userlock_emulator.Emulator, kind: str) -> None:
     datastore.faults.drop_reply(3, kind=kind)
     add(shelves, 0, 1, 2)
@@ -226,6 +229,26 @@ def test_a_change_during_the_count_is_counted_again(
     change_during_the_count(shelves)
     shelves.run_jobs()
     assert shelves.flags("ann") == {0: False, 1: False, 98: looks}
+
+
+def test_a_stamp_in_another_commit_may_be_lost(shelves: Shelves) -> None:
+    """The negative control: the process dies between the change and the stamp."""
+
+    def change(number: int) -> None:
+        with userlock.global_lock("ann"):
+            Book(id=number + 1, parent=ndb.Key(Reader, "ann"), order=number).put()
+            if number == 2:
+                raise Died
+        shelves.quota.stamp_now("ann")
+
+    change(0)
+    change(1)
+    shelves.run_jobs()
+    with pytest.raises(Died):
+        change(2)
+    for _ in range(2):
+        shelves.relay()
+    assert shelves.flags("ann") == {0: False, 1: False, 2: False}
 
 
 # --- the nightly check ------------------------------------------------------------------------
@@ -289,11 +312,7 @@ def test_the_nightly_check_ends(shelves: Shelves, datastore: userlock_emulator.E
 
 
 def test_many_changes_while_memcached_is_down(shelves: Shelves, ndb_client: ndb.Client) -> None:
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        port = closed.getsockname()[1]
-    service = userlock.LockService.from_url(f"memcache://127.0.0.1:{port}")
-    userlock.configure(service=service)
+    userlock.configure(service=degraded_service())
     errors: list[BaseException] = []
 
     def change(number: int) -> None:
@@ -337,3 +356,64 @@ def test_an_entity_that_cannot_be_put_holds_no_other_up(
     shelves.run_jobs()
     assert shelves.flags("ann") == {0: False, 1: False, 2: True, 3: True, 4: False}
     assert JobRow.query(namespace="").count() == 0
+
+
+# --- any changes, crashes and lost jobs ---------------------------------------------------------
+
+CHANGES = ("create", "remove", "return", "delete", "plan none", "plan zero", "plan one", "plan two")
+CRASHES = ("_wanted", "_write", "_clear")
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(CHANGES), st.sampled_from(["ann", "bob"]), st.integers(0, 5)),
+        st.tuples(st.just("run"), st.just(""), st.just(0)),
+        st.tuples(st.just("lose"), st.just(""), st.just(0)),
+        st.tuples(st.just("die"), st.sampled_from(CRASHES), st.just(0)),
+        st.tuples(st.just("drop"), st.sampled_from(["UserLockQuota", "Book"]), st.just(0)),
+        st.tuples(st.just("forget"), st.sampled_from(["ann", "bob"]), st.just(0)),
+    ),
+    min_size=3,
+    max_size=30,
+)
+
+
+@pytest.mark.slow
+@given(steps=STEPS)
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_the_flags_are_right_after_two_runs(
+    shelves: Shelves,
+    datastore: userlock_emulator.Emulator,
+    store: MemoryStore,
+    steps: list[tuple[str, Any, int]],
+) -> None:
+    datastore.reset()
+    shelves.mailbox.messages.clear()
+    for what, which, number in steps:
+        if what == "run":
+            shelves.run_jobs()
+        elif what == "lose":
+            shelves.mailbox.messages.clear()
+        elif what == "forget":
+            store.evict(which)
+        elif what == "drop":
+            datastore.faults.drop_reply(kind=which)
+        elif what == "die":
+            undo = kill_at(shelves, which)
+            try:
+                shelves.run_jobs()
+            except Died:
+                pass
+            finally:
+                undo()
+        else:
+            shelves.change(which, number, what)
+    datastore.faults.clear()
+    for _ in range(2):
+        shelves.clock.advance(1000)
+        shelves.outbox.relay()
+        shelves.run_jobs()
+    for owner in ("ann", "bob"):
+        assert shelves.flags(owner) == shelves.right_flags(owner)
+    assert not any(each.dirty for each in QuotaRow.query(namespace="").fetch(use_cache=False))

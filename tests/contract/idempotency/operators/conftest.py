@@ -1,8 +1,7 @@
-"""An app whose requests an operator looks at and completes in the inspector."""
+"""An app whose requests an operator looks at and completes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import flask
@@ -15,7 +14,6 @@ from tests.contract.idempotency.conftest import KEY, rows
 from tests.contract.outbox.operators.test_inspector import form
 from userlock.contrib.flask import Flows, UserLock
 from userlock.contrib.inspector import Inspector
-from userlock.events import LISTENERS
 from userlock.idempotency import Flow
 from userlock.testing import ManualClock
 
@@ -32,22 +30,25 @@ class Shop:
     Attributes:
         error: raised after the first phase.
         sold: the users, in their order.
+        web: an operator's browser.
     """
 
     def __init__(
         self, client: ndb.Client, service: userlock.LockService, clock: ManualClock
     ) -> None:
         self.clock = clock
-        self.flows = Flows(clock=clock)
+        self.flows = Flows(client=client, service=service, clock=clock)
         self.error: BaseException | None = None
         self.sold: list[str] = []
-        self.sell = self.flows.function(name="sell")(self._sell)
+        self.sell = self.flows.function(name="rides")(self._sell)
         self.client = client
         self.app = flask.Flask("shop", template_folder=None)
         self.app.secret_key = "secret"
         self.app.testing = True
         inspector = Inspector(lambda request: "olga", flows=self.flows)
         UserLock(self.app, client=client, service=service, inspector=inspector)
+        self.service = service
+        self.web = self.app.test_client()
 
     def _sell(self, flow: Flow, cents: int = 5) -> dict[str, Any]:
         flow.phase("order", lambda: None)
@@ -56,16 +57,20 @@ class Shop:
         self.sold.append(flow.user_id)
         return {"attempt": flow.attempt}
 
-    def ask(self, user: str, key: str = KEY) -> None:
+    def ask(self, user: str, key: str = KEY) -> Any:
         with self.client.context():
-            self.sell(user, key)
+            return self.sell(user, key)
 
-    def leave(self, user: str, key: str = KEY) -> None:
-        """Leave a request unfinished, and stuck."""
-        self.error = Ended()
+    def fail(self, user: str, key: str = KEY) -> None:
+        """Leave a request unfinished."""
+        self.error = Ended("a \x1b[2J bug")
         with pytest.raises(Ended):
             self.ask(user, key)
         self.error = None
+
+    def leave(self, user: str, key: str = KEY) -> None:
+        """Leave a request unfinished, and stuck."""
+        self.fail(user, key)
         self.clock.advance(90)
 
     def rows(self) -> list[Any]:
@@ -91,19 +96,11 @@ def document(web: FlaskClient, query: str = "") -> Any:
     return web.get(f"/userlock/requests.json{query}").get_json()
 
 
-@pytest.fixture(autouse=True)
-def _listeners() -> Iterator[None]:
-    """Take the inspectors' listeners away again."""
-    before = LISTENERS._listeners
-    yield
-    LISTENERS._listeners = before
-
-
 @pytest.fixture
-def shop(ndb_client: ndb.Client, service: userlock.LockService, clock: ManualClock) -> Shop:
+def shop(
+    ndb_client: ndb.Client,
+    service: userlock.LockService,
+    clock: ManualClock,
+    own_listeners: None,
+) -> Shop:
     return Shop(ndb_client, service, clock)
-
-
-@pytest.fixture
-def web(shop: Shop) -> FlaskClient:
-    return shop.app.test_client()

@@ -6,7 +6,6 @@ from typing import Any
 
 import flask
 import pytest
-from flask.testing import FlaskClient
 
 import userlock
 from tests.contract.idempotency.conftest import KEY, rows
@@ -20,29 +19,29 @@ from userlock.stores import MemoryStore
 # --- forms -------------------------------------------------------------------------------------
 
 
-def test_without_the_stamp_nothing_is_done(shop: Shop, web: FlaskClient) -> None:
+def test_without_the_stamp_nothing_is_done(shop: Shop) -> None:
     shop.leave("ann")
     stamps: list[str | None] = [None, "", "x", "0" * 64, "\ud800", "²"]
     for stamp in stamps:
         data = named()
         if stamp is not None:
             data["stamp"] = stamp.encode("utf-8", "surrogatepass")
-        assert web.post(NOW, data=data).status_code == 409
+        assert shop.web.post(NOW, data=data).status_code == 409
     assert shop.sold == []
 
 
-def test_a_stamp_is_for_the_request_that_was_shown(shop: Shop, web: FlaskClient) -> None:
+def test_a_stamp_is_for_the_request_that_was_shown(shop: Shop) -> None:
     shop.leave("ann")
     shop.leave("bob")
-    data = {**named("bob"), "stamp": asked(web, "ann")["stamp"]}
-    assert web.post(NOW, data=data).status_code == 409
+    data = {**named("bob"), "stamp": asked(shop.web, "ann")["stamp"]}
+    assert shop.web.post(NOW, data=data).status_code == 409
     assert shop.sold == []
 
 
 # --- lists --------------------------------------------------------------------------------------
 
 
-def test_counts_and_lists(shop: Shop, web: FlaskClient, service: userlock.LockService) -> None:
+def test_counts_and_lists(shop: Shop) -> None:
     shop.leave("ann")
     shop.ask("ann")
     shop.ask("eve")
@@ -50,7 +49,7 @@ def test_counts_and_lists(shop: Shop, web: FlaskClient, service: userlock.LockSe
     shop.error = Ended()
     with pytest.raises(Ended):
         shop.ask("zoe")
-    found = document(web)
+    found = document(shop.web)
     assert found["counts"] == {"running": 1, "stuck": 1, "finished": 2, "resumed": 1}
     assert [(each["user"], each["state"]) for each in found["unfinished"]] == [
         ("bob", "stuck"),
@@ -61,144 +60,136 @@ def test_counts_and_lists(shop: Shop, web: FlaskClient, service: userlock.LockSe
         ("eve", 1),
     }
     assert found["notes"] == []
-    page = web.get("/userlock/requests").text
+    page = shop.web.get("/userlock/requests").text
     assert '<td>stuck</td><td class="duration">1m30s</td>' in page
     assert "order" in page
     assert "for 23h" in page
     for query, number in (("ann", 1), ("bob", 1), ("nobody", 0), ("x" * 2_000, 0)):
-        one = document(web, f"?user={query}")
+        one = document(shop.web, f"?user={query}")
         assert len(one["unfinished"]) + len(one["finished"]) == number, query
     assert "no longer" not in page
     shop.clock.advance(24 * 3600)
-    assert "no longer" in web.get("/userlock/requests").text
+    assert "no longer" in shop.web.get("/userlock/requests").text
 
 
-def test_lists_are_bounded_and_say_so(
-    shop: Shop, web: FlaskClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lists_are_bounded_and_say_so(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "_MOST_LISTED", 2)
     for user in ("ann", "bob", "eve"):
         shop.leave(user)
         shop.ask(user, f"{KEY}-2")
-    found = document(web)
+    found = document(shop.web)
     assert (len(found["unfinished"]), len(found["finished"])) == (2, 2)
     assert [each["user"] for each in found["unfinished"]] == ["ann", "bob"]
     assert found["counts"]["finished"] == 3
     assert "3 requests are unfinished" in found["notes"][0]
     assert "Resumed: of the 2 finished" in found["notes"][1]
     monkeypatch.setattr(reading, "_MOST_COUNTED", 3)
-    assert "3 stands for more." in document(web)["notes"]
+    assert "3 stands for more." in document(shop.web)["notes"]
 
 
-def test_a_long_attempt_that_has_its_lock_is_running(
-    shop: Shop, web: FlaskClient, service: userlock.LockService, store: MemoryStore
-) -> None:
+def test_a_long_attempt_that_has_its_lock_is_running(shop: Shop, store: MemoryStore) -> None:
     shop.leave("ann")
-    held = service.acquire("ann", lock_timeout=300)
-    assert document(web)["unfinished"][0]["state"] == "running"
-    assert web.post("/userlock/requests/complete", data=named()).status_code == 409
-    service.release(held)
-    assert document(web)["unfinished"][0]["state"] == "stuck"
+    held = shop.service.acquire("ann", lock_timeout=300)
+    assert document(shop.web)["unfinished"][0]["state"] == "running"
+    assert shop.web.post("/userlock/requests/complete", data=named()).status_code == 409
+    shop.service.release(held)
+    assert document(shop.web)["unfinished"][0]["state"] == "stuck"
     store.go_down("refused")
-    assert document(web)["unfinished"][0]["state"] == "stuck"
-    assert "refused" in document(web)["notes"][0]
-    assert "may be running" in web.post("/userlock/requests/show", data=named()).text
+    assert document(shop.web)["unfinished"][0]["state"] == "stuck"
+    assert "refused" in document(shop.web)["notes"][0]
+    assert "may be running" in shop.web.post("/userlock/requests/show", data=named()).text
 
 
-def test_one_request(shop: Shop, web: FlaskClient) -> None:
+def test_one_request(shop: Shop) -> None:
     shop.leave("ann")
     shop.ask("bob")
-    page = web.get("/userlock/requests").text
+    page = shop.web.get("/userlock/requests").text
     fields = form(page, "/requests/show")
     assert fields == {"user": "ann", "key": KEY, "namespace": ""}
-    one = web.post("/userlock/requests/show", data=fields).text
+    one = shop.web.post("/userlock/requests/show", data=fields).text
     for shown in (
-        "sell",
+        "rides",
         "<dd>stuck</dd>",
         "order",
         "the server or its client",
         "Complete …",
     ):
         assert shown in one, shown
-    found = web.post("/userlock/requests/show.json", data=fields).get_json()
+    found = shop.web.post("/userlock/requests/show.json", data=fields).get_json()
     assert (found["state"], found["points"], found["attempts"]) == ("stuck", ["order"], 1)
-    done = web.post("/userlock/requests/show", data=named("bob")).text
+    done = shop.web.post("/userlock/requests/show", data=named("bob")).text
     assert "<dt>Answer</dt><dd>200</dd>" in done
     assert "Complete …" not in done
     for wrong in (named("nobody"), named("", ""), named("x" * 2_000), named("ann", "x" * 3_000)):
         for path in ("show", "show.json", "complete", "complete/now"):
-            assert web.post(f"/userlock/requests/{path}", data=wrong).status_code == 404
+            assert shop.web.post(f"/userlock/requests/{path}", data=wrong).status_code == 404
 
 
 # --- completion ---------------------------------------------------------------------------------
 
 
-def test_one_is_completed(shop: Shop, web: FlaskClient, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_is_completed(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     shop.leave("ann")
-    page = web.post("/userlock/requests/show", data=named()).text
-    question = web.post("/userlock/requests/complete", data=form(page, "/requests/complete"))
-    assert "Complete the request sell?" in question.text
+    page = shop.web.post("/userlock/requests/show", data=named()).text
+    question = shop.web.post("/userlock/requests/complete", data=form(page, "/requests/complete"))
+    assert "Complete the request rides?" in question.text
     assert shop.sold == [], "it asks first"
-    done = web.post(NOW, data=form(question.text, "/complete/now"))
+    done = shop.web.post(NOW, data=form(question.text, "/complete/now"))
     assert "Request completed" in done.text
     assert "answered with 200" in done.text
-    assert "request sell of 'ann': completion begun by olga, in the inspector" in caplog.text
+    assert "request rides of 'ann': completion begun by olga, in the inspector" in caplog.text
     assert shop.sold == ["ann"]
-    again = web.post(NOW, data=form(question.text, "/complete/now"))
+    again = shop.web.post(NOW, data=form(question.text, "/complete/now"))
     assert again.status_code == 409
     shop.ask("ann")
     assert shop.sold == ["ann"], "its client gets the answer"
 
 
-def test_one_that_fails_again(shop: Shop, web: FlaskClient) -> None:
+def test_one_that_fails_again(shop: Shop) -> None:
     shop.leave("ann")
-    data = asked(web)
+    data = asked(shop.web)
     shop.error = RuntimeError("again")
-    page = web.post(NOW, data=data).text
+    page = shop.web.post(NOW, data=data).text
     assert "Request not complete" in page
     assert [row.is_finished for row in shop.rows()] == [False]
 
 
-def test_one_that_has_changed_since_is_left(shop: Shop, web: FlaskClient) -> None:
+def test_one_that_has_changed_since_is_left(shop: Shop) -> None:
     shop.leave("ann")
-    data = asked(web)
+    data = asked(shop.web)
     shop.leave("ann")
-    answer = web.post(NOW, data=data)
+    answer = shop.web.post(NOW, data=data)
     assert (answer.status_code, "has changed" in answer.text) == (409, True)
     assert shop.sold == []
 
 
-def test_one_that_runs_since_is_left(
-    shop: Shop, web: FlaskClient, service: userlock.LockService
-) -> None:
+def test_one_that_runs_since_is_left(shop: Shop) -> None:
     """The attempt is the same, its holder hangs no more: the lock is held again."""
     shop.leave("ann")
-    data = asked(web)
-    service.acquire("ann")
-    assert web.post(NOW, data=data).status_code == 409
+    data = asked(shop.web)
+    shop.service.acquire("ann")
+    assert shop.web.post(NOW, data=data).status_code == 409
     assert shop.sold == []
 
 
-def test_a_lock_that_is_taken_in_between(
-    shop: Shop, web: FlaskClient, service: userlock.LockService, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_that_is_taken_in_between(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """The look at the lock is for the operator; the lock itself decides."""
     shop.leave("ann")
-    data = asked(web)
-    service.acquire("ann")
+    data = asked(shop.web)
+    shop.service.acquire("ann")
     monkeypatch.setattr(reading.Shown, "_is_held", lambda self, user: False)
-    assert "Request not complete" in web.post(NOW, data=data).text
+    assert "Request not complete" in shop.web.post(NOW, data=data).text
     assert shop.sold == []
 
 
-def test_those_of_clients_alone_are_left(shop: Shop, web: FlaskClient) -> None:
+def test_those_of_clients_alone_are_left(shop: Shop) -> None:
     def fails(flow: Flow) -> flask.Response:
         raise RuntimeError("no")
 
     view = shop.flows.idempotent(user=lambda: "ann", name="view")(fails)
     shop.app.add_url_rule("/view", "view", view, methods=["POST"])
     with pytest.raises(RuntimeError):
-        web.post("/view", json={}, headers={"Idempotency-Key": KEY})
+        shop.web.post("/view", json={}, headers={"Idempotency-Key": KEY})
     shop.leave("bob")
     with shop.client.context():
         (row,) = (each for each in rows() if each.user == "bob")
@@ -206,18 +197,18 @@ def test_those_of_clients_alone_are_left(shop: Shop, web: FlaskClient) -> None:
         row.put()
     assert (
         "a process that has its function"
-        in web.post("/userlock/requests/show", data=named("bob")).text
+        in shop.web.post("/userlock/requests/show", data=named("bob")).text
     )
-    assert "its client alone" in web.post("/userlock/requests/show", data=named("ann")).text
+    assert "its client alone" in shop.web.post("/userlock/requests/show", data=named("ann")).text
     for user in ("ann", "bob"):
-        assert "Complete …" not in web.post("/userlock/requests/show", data=named(user)).text
-        answer = web.post("/userlock/requests/complete", data=named(user))
+        assert "Complete …" not in shop.web.post("/userlock/requests/show", data=named(user)).text
+        answer = shop.web.post("/userlock/requests/complete", data=named(user))
         assert (answer.status_code, "cannot be completed" in answer.text) == (409, True)
 
 
 @pytest.mark.parametrize("apart", [True, False], ids=["apart", "control"])
 def test_a_view_does_not_see_the_operators_request(
-    shop: Shop, web: FlaskClient, monkeypatch: pytest.MonkeyPatch, apart: bool
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, apart: bool
 ) -> None:
     """A view that reads the session would take the operator's for its client's."""
     seen: list[Any] = []
@@ -233,22 +224,20 @@ def test_a_view_does_not_see_the_operators_request(
     shop.app.add_url_rule("/view", "view", once, methods=["POST"])
     shop.error = RuntimeError("no")
     with pytest.raises(RuntimeError):
-        web.post("/view", json={}, headers={"Idempotency-Key": KEY})
+        shop.web.post("/view", json={}, headers={"Idempotency-Key": KEY})
     shop.error = None
     shop.clock.advance(90)
-    with web.session_transaction() as session:
+    with shop.web.session_transaction() as session:
         session["user"] = "olga"
     if not apart:
         monkeypatch.setattr(pages, "_apart", lambda complete, service: complete())
-    page = web.post(NOW, data=asked(web)).text
+    page = shop.web.post(NOW, data=asked(shop.web)).text
     assert ("answered with 201" in page) == apart
     # Flask's `idempotent` refuses what the page has to prevent.
     assert seen == ([False] if apart else [])
 
 
-def test_the_settings_and_locks_of_the_app_stay(
-    shop: Shop, web: FlaskClient, service: userlock.LockService
-) -> None:
+def test_the_settings_and_locks_of_the_app_stay(shop: Shop) -> None:
     """Apart from the request: under the app's service, and no lock stays held."""
     userlock.configure(service=userlock.LockService(MemoryStore()))
     held: list[bool] = []
@@ -258,13 +247,13 @@ def test_the_settings_and_locks_of_the_app_stay(
         flow.phase("order", lambda: None)
         if shop.error is not None:
             raise shop.error
-        held.append(service.holder("ann") is not None)
+        held.append(shop.service.holder("ann") is not None)
 
     shop.error = RuntimeError("no")
     with shop.client.context(), pytest.raises(RuntimeError):
         look("ann", KEY)
     shop.error = None
     shop.clock.advance(90)
-    assert "Request completed" in web.post(NOW, data=asked(web)).text
+    assert "Request completed" in shop.web.post(NOW, data=asked(shop.web)).text
     assert held == [True]
-    assert service.holder("ann") is None
+    assert shop.service.holder("ann") is None

@@ -55,23 +55,23 @@ def _filled(shop: Shop, user: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [*TEXTS[:-2], "x" * 50_000], ids=lambda text: repr(text)[:20])
-def test_texts_are_shown_as_texts(shop: Shop, web: FlaskClient, text: str) -> None:
+def test_texts_are_shown_as_texts(shop: Shop, text: str) -> None:
     harmless: set[tuple[str, ...]] = set()
     shop.leave("eve")
     for user in ("bob", "eve"):
         if user == "bob":
             _filled(shop, user, "harmless")
-        for _, page in pages_of(web, user, KEY):
+        for _, page in pages_of(shop.web, user, KEY):
             harmless |= Forms(page).elements
     user = text[:1_500]
     _filled(shop, user, text)
-    for path, page in pages_of(web, user, KEY):
+    for path, page in pages_of(shop.web, user, KEY):
         assert Forms(page).elements <= harmless, path
         assert len(page) < 100_000
         assert not set(page) & set("\x1b\x9b\x07\u202e\u2066\u200b\0")
     for answer in (
-        web.get("/userlock/requests.json"),
-        web.post("/userlock/requests/show.json", data=named(user)),
+        shop.web.get("/userlock/requests.json"),
+        shop.web.post("/userlock/requests/show.json", data=named(user)),
     ):
         assert answer.status_code == 200
         assert answer.text.isascii()
@@ -79,7 +79,7 @@ def test_texts_are_shown_as_texts(shop: Shop, web: FlaskClient, text: str) -> No
 
 @pytest.mark.parametrize("form_of_ids", ["plain", "masked", "hashed"])
 def test_hidden_users_are_on_no_page(
-    shop: Shop, web: FlaskClient, form_of_ids: str, caplog: pytest.LogCaptureFixture
+    shop: Shop, form_of_ids: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     key = f"payment-of-{MARK}"
     shop.leave(MARK, key)
@@ -92,14 +92,14 @@ def test_hidden_users_are_on_no_page(
     caplog.clear()
     userlock.configure(show_ids=form_of_ids, id_key="secret")
     plain = form_of_ids == "plain"
-    shown = [text for _, text in pages_of(web, MARK, key)]
-    shown += [web.get("/userlock/requests.json").text]
-    shown += [web.post("/userlock/requests/show.json", data=named(MARK, key)).text]
+    shown = [text for _, text in pages_of(shop.web, MARK, key)]
+    shown += [shop.web.get("/userlock/requests.json").text]
+    shown += [shop.web.post("/userlock/requests/show.json", data=named(MARK, key)).text]
     assert (MARK in "".join(shown)) is plain, "plain is the control"
-    question = asked(web, MARK, key)
+    question = asked(shop.web, MARK, key)
     named_by = {"user", "key", "namespace"} if plain else set()
     assert set(question) == {*named_by, "stamp"}
-    answer = web.post(NOW, data={**named(MARK, key), **question})
+    answer = shop.web.post(NOW, data={**named(MARK, key), **question})
     assert answer.status_code == 200
     assert MARK in shop.sold
     assert (MARK in answer.text + caplog.text) is plain
@@ -136,9 +136,7 @@ MALFORMED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("changed", MALFORMED)
-def test_a_malformed_row_hides_no_other(
-    shop: Shop, web: FlaskClient, ndb_client: ndb.Client, changed: str
-) -> None:
+def test_a_malformed_row_hides_no_other(shop: Shop, ndb_client: ndb.Client, changed: str) -> None:
     shop.leave("ann")
     shop.leave("bob", f"{KEY}-bob")
     with shop.client.context():
@@ -155,14 +153,14 @@ def test_a_malformed_row_hides_no_other(
     entity.update({**healthy, **properties} if properties else {"standing": healthy["standing"]})
     client.put(entity)
     for path in ("/userlock/requests", "/userlock/requests?user=ann"):
-        answer = web.get(path)
+        answer = shop.web.get(path)
         assert answer.status_code == 200
         assert "<b>" not in answer.text
-    assert "bob" in [each["user"] for each in document(web)["unfinished"]]
+    assert "bob" in [each["user"] for each in document(shop.web)["unfinished"]]
     for path in ("show", "complete", "complete/now"):
-        answer = web.post(f"/userlock/requests/{path}", data=named())
+        answer = shop.web.post(f"/userlock/requests/{path}", data=named())
         assert answer.status_code in (200, 409)
-    assert "Request completed" in web.post(NOW, data=asked(web, "bob", f"{KEY}-bob")).text
+    assert "Request completed" in shop.web.post(NOW, data=asked(shop.web, "bob", f"{KEY}-bob")).text
 
 
 # --- outages ------------------------------------------------------------------------------------
@@ -179,18 +177,13 @@ def test_a_malformed_row_hides_no_other(
     ],
 )
 def test_datastore_does_not_answer(
-    shop: Shop,
-    web: FlaskClient,
-    monkeypatch: pytest.MonkeyPatch,
-    function: str,
-    method: str,
-    path: str,
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, function: str, method: str, path: str
 ) -> None:
     def fail(*args: object, **options: object) -> None:
         raise ServiceUnavailable("connection <refused>")
 
     monkeypatch.setattr(reading, function, fail)
-    answer = web.open(path, method=method, data=named() if method == "POST" else None)
+    answer = shop.web.open(path, method=method, data=named() if method == "POST" else None)
     assert answer.status_code == 503
     assert "Datastore does not answer" in answer.text
     assert "<refused>" not in answer.text

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import sys
-import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
-import flask
 import pytest
-import werkzeug.test
-from django.http import HttpRequest, HttpResponse
-from django.urls import path
 from google.cloud import ndb
 
 import userlock
 from tests.contract.outbox.endpoints import issuer as issuers
 from tests.contract.outbox.endpoints.issuer import Issuer
-from tests.contract.web.djangos import django_client
-from userlock.contrib.flask import UserLock
+from tests.contract.web.sites import Answer
+from tests.contract.web.sites import site as site_of
 from userlock.contrib.outbox_endpoints import OutboxEndpoints
-from userlock.contrib.wsgi import UserLockMiddleware
 from userlock.outbox import Outbox
 from userlock.outbox.authentication import Caller
 from userlock.stores import MemoryStore
@@ -31,12 +24,8 @@ from userlock.testing import ManualClock
 SECRET = "correct-horse-battery-staple"
 AUTHORIZED = {"Authorization": f"Bearer {SECRET}"}
 JOBS, RELAY = "/userlock/jobs", "/userlock/relay"
-
-
-class Answer(NamedTuple):
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
+#: The answer of the app itself.
+APP = "the app's"
 
 
 #: Sends a request: method, path, headers, body; further options are of the WSGI environment.
@@ -78,79 +67,19 @@ def priority() -> str:
     return f"{scope.priority.value} {scope.batch_work}"
 
 
-# --- the integrations: a page with the priority, and nothing else for strangers ----------------
-
-
-def wsgi_call(app: Any) -> Call:
-    client = werkzeug.test.Client(app)
-
-    def call(method: str, path: str, headers: Any = None, body: bytes = b"", **how: Any) -> Answer:
-        answer = client.open(path, method=method, headers=headers, data=body, environ_overrides=how)
-        found = Answer(answer.status_code, dict(answer.headers), answer.data)
-        answer.close()
-        return found
-
-    return call
-
-
 @contextmanager
-def flask_site(**options: Any) -> Iterator[Call]:
-    app = flask.Flask(__name__)
-    UserLock(app, **options)
+def open_site(kind: str, **options: Any) -> Iterator[Call]:
+    """Open a site of one integration. Its app answers all addresses, before it looks at routes."""
 
-    @app.before_request
-    def refuse_strangers() -> None:
-        """As log-ins and protection against forged forms do."""
-        if flask.request.path != "/priority":
-            flask.abort(418)
+    def view(path: str) -> str:
+        return priority() if path == "/priority" else APP
 
-    app.add_url_rule("/priority", view_func=priority, methods=["GET", "POST"])
-    yield wsgi_call(app)
-
-
-@contextmanager
-def wsgi_site(**options: Any) -> Iterator[Call]:
-    def app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
-        known = environ["PATH_INFO"] == "/priority"
-        start_response("200 OK" if known else "418 I'M A TEAPOT", [])
-        return [priority().encode()]
-
-    yield wsgi_call(UserLockMiddleware(app, **options))
-
-
-@contextmanager
-def django_site(**options: Any) -> Iterator[Call]:
-    def view(request: HttpRequest) -> HttpResponse:
-        return HttpResponse(priority())
-
-    def refuse_strangers(get_response: Any) -> Any:
-        return lambda request: (
-            get_response(request) if request.path == "/priority" else HttpResponse(status=418)
+    with site_of(kind, view, **options) as ask:
+        yield lambda method, path, headers=None, body=b"", **environ: ask(
+            path, headers, method=method, body=body, **environ
         )
 
-    site: Any = types.ModuleType("site_of_the_endpoints")
-    site.urlpatterns, site.refuse_strangers = [path("priority", view)], refuse_strangers
-    middleware = [
-        "userlock.contrib.django.UserLockMiddleware",
-        "django.middleware.csrf.CsrfViewMiddleware",
-        f"{site.__name__}.refuse_strangers",
-    ]
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        django_client(ROOT_URLCONF=site, MIDDLEWARE=middleware, USERLOCK=options) as client,
-    ):
-        patch.setitem(sys.modules, site.__name__, site)
-        client.handler.enforce_csrf_checks = True
 
-        def call(method: str, path: str, headers: Any = None, body: Any = b"", **how: Any) -> Any:
-            kind = "application/octet-stream"
-            answer = client.generic(method, path, body, kind, headers=dict(headers or {}), **how)
-            return Answer(answer.status_code, dict(answer.items()), answer.content)
-
-        yield call
-
-
-SITES = {"flask": flask_site, "django": django_site, "wsgi": wsgi_site}
 #: `make test` tries Flask, `make test-all` the others as well.
 _SITES = ["flask", *(pytest.param(each, marks=pytest.mark.slow) for each in ("django", "wsgi"))]
 
@@ -165,7 +94,7 @@ def site(request: pytest.FixtureRequest, shop: Shop) -> Iterator[Callable[..., C
     """Return a function that starts the site for some callers, in each integration."""
     with contextlib.ExitStack() as opened:
         yield lambda *callers, **options: opened.enter_context(
-            SITES[request.param](**shop.options(*callers), **options)
+            open_site(request.param, **shop.options(*callers), **options)
         )
 
 

@@ -193,16 +193,6 @@ def test_any_of_several_callers(issuer: Issuer, monkeypatch: pytest.MonkeyPatch)
 # --- certificates -------------------------------------------------------------------------------
 
 
-def test_certificates_are_kept(issuer: Issuer) -> None:
-    caller = oidc(issuer)
-    headers: dict[str, str | None] = {"Authorization": f"Bearer {_VALID}"}
-    assert status(caller, headers) == 200
-    issuer.status = 500
-    assert status(caller, headers) == 200
-    assert status(caller, {"Authorization": f"Bearer {token('key-2')}"}) == 401
-    assert issuer.fetched == 1
-
-
 @pytest.mark.parametrize("answer", [500, 302, 404, 204])
 def test_without_certificates_a_token_cannot_be_verified(issuer: Issuer, answer: int) -> None:
     """A redirection is not followed: it might lead to a place without TLS."""
@@ -213,9 +203,3 @@ def test_without_certificates_a_token_cannot_be_verified(issuer: Issuer, answer:
     assert status(caller, {"Authorization": None}) == 401
     assert status(caller, {"Authorization": "Bearer a.b.c"}) == 401
     assert issuer.fetched == 1
-
-
-def test_an_issuer_that_is_gone() -> None:
-    with issuers.issuer() as gone:
-        caller = oidc(gone)
-    assert status(caller, {"Authorization": f"Bearer {_VALID}"}) == 503

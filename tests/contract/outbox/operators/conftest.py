@@ -2,52 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from types import ModuleType
+from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
+import flask
 import pytest
+from flask.testing import FlaskClient
 from google.cloud import ndb
 
 import userlock
+from tests.contract.outbox.conftest import Mailbox
 from tests.unit.cli.terminal import Terminal
-from userlock.outbox import EngineError, Outbox, Retry, Wake
+from userlock.contrib.flask import UserLock
+from userlock.contrib.inspector import Inspector
+from userlock.outbox import Outbox, Retry
 from userlock.outbox.rows import JobRow, encoded, new_key
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
-
-
-class Taker:
-    """An engine that takes messages, and delivers them when it is told to.
-
-    Attributes:
-        messages: those that it has taken.
-        down: whether it refuses all.
-    """
-
-    def __init__(self) -> None:
-        self.messages: list[Wake] = []
-        self.down = False
-        self._deliver: Callable[[str], object] = lambda key: None
-
-    def connect(self, deliver: Callable[[str], object]) -> None:
-        self._deliver = deliver
-
-    def wake(self, messages: Sequence[Wake], timeout: float) -> list[EngineError | None]:
-        if self.down:
-            return [EngineError("it is down")] * len(messages)
-        self.messages += messages
-        return [None] * len(messages)
-
-    def deliver(self) -> None:
-        """Deliver the messages, but not those that come meanwhile."""
-        messages, self.messages = self.messages, []
-        for each in messages:
-            self._deliver(each.key)
-
-    def close(self) -> None:
-        pass
 
 
 class Shop:
@@ -56,11 +30,12 @@ class Shop:
     Attributes:
         error: raised by its jobs, if there is one.
         ran: the calls, in their order.
+        web: an operator's browser, with the inspector.
     """
 
     def __init__(self, client: Any, service: userlock.LockService, clock: ManualClock) -> None:
-        self.clock = clock
-        self.engine = Taker()
+        self.client, self.service, self.clock = client, service, clock
+        self.engine = Mailbox()
         self.outbox = Outbox(self.engine, client=client, service=service, clock=clock)
         self.error: Exception | None = None
         self.ran: list[tuple[Any, ...]] = []
@@ -72,6 +47,13 @@ class Shop:
             self._work
         )
         self.mail = self.outbox.job(name="mail", retry=twice)(self._work)
+
+    @functools.cached_property
+    def web(self) -> FlaskClient:
+        app = flask.Flask(__name__)
+        inspector = Inspector(lambda request: "olga", outbox=self.outbox)
+        UserLock(app, client=self.client, service=self.service, inspector=inspector)
+        return app.test_client()
 
     def _work(self, user_id: str, *args: Any) -> None:
         self.ran.append((user_id, *args))
@@ -88,9 +70,15 @@ class Shop:
         """Stage a job, and let it die; return its key. Jobs that waited run as well."""
         key = self.stage(job, *args)
         before, self.error = self.error, error or RuntimeError("no")
-        self.engine.deliver()
+        self.deliver()
         self.error = before
         return key
+
+    def deliver(self) -> None:
+        """Deliver the messages, but not those that come meanwhile."""
+        messages, self.engine.messages = self.engine.messages, []
+        for each in messages:
+            self.engine.deliver(each.key)
 
     def rows(self) -> list[Any]:
         with self.outbox.context():
@@ -102,17 +90,18 @@ class Shop:
 
     def put_dead(self, owners: Sequence[str], *, job: str = "pay", cause: str = "") -> None:
         """Store a dead job of each owner, without running it."""
-        now = round(self.clock.wall() * 1e6)
-
-        def put(owner: str) -> None:
-            row = JobRow(key=new_key(owner, now), owner=owner, job=job, ready_at=now, staged_at=now)
-            row.arguments, row.attempts = encoded(job, (owner,), {}), 1
-            row.die(cause or f"{job} RuntimeError", now)
-            row.put()
-
         with self.outbox.context():
-            for owner in owners:
-                ndb.transaction(lambda owner=owner: put(owner))
+            put_dead(owners, job, cause, self.clock.wall())
+
+
+def put_dead(owners: Sequence[str], job: str, cause: str, at: float) -> None:
+    """Store dead jobs in the current ndb context."""
+    now = round(at * 1e6)
+    for owner in owners:
+        row = JobRow(key=new_key(owner, now), owner=owner, job=job, ready_at=now, staged_at=now)
+        row.arguments, row.attempts = encoded(job, (owner,), {}), 1
+        row.die(cause or f"{job} RuntimeError", now)
+        ndb.transaction(row.put)
 
 
 @pytest.fixture
@@ -122,15 +111,15 @@ def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
 
 @pytest.fixture
 def shop(
-    ndb_client: ndb.Client, service: userlock.LockService, clock: ManualClock
-) -> Iterator[Shop]:
+    ndb_client: ndb.Client,
+    service: userlock.LockService,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Shop:
     """Provide an app, as the module `shop`."""
     shop = Shop(ndb_client, service, clock)
-    module = ModuleType("shop")
-    module.outbox = shop.outbox  # type: ignore[attr-defined]
-    sys.modules["shop"] = module
-    yield shop
-    del sys.modules["shop"]
+    monkeypatch.setitem(sys.modules, "shop", SimpleNamespace(outbox=shop.outbox))
+    return shop
 
 
 @pytest.fixture

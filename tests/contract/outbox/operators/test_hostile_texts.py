@@ -10,7 +10,7 @@ import pytest
 
 from tests.contract.outbox.operators.conftest import Shop
 from tests.poison import TEXTS
-from tests.unit.cli.terminal import Outcome, Terminal
+from tests.unit.cli.terminal import Terminal
 from userlock import ids
 from userlock.admin import jobs as reading
 from userlock.admin import rendering
@@ -22,12 +22,6 @@ pytestmark = pytest.mark.slow
 FORMS = ["plain", "masked", "hashed"]
 MARK = "zoe.marker+7@example.org"
 LONG = ["x" * 250_000, "\x1b[2J" * 20_000, "🔒" * 60_000]
-
-
-def printed(outcome: Outcome) -> bool:
-    """Return whether the output is printable text without a traceback."""
-    text = outcome.out + outcome.err
-    return "Traceback" not in text and all(line.isprintable() for line in text.split("\n"))
 
 
 def actions(key: str, owner: str = "") -> Iterator[list[str]]:
@@ -52,11 +46,11 @@ def run_all(shop: Shop, terminal: Terminal, key: str, owner: str = "") -> str:
     for action in actions(key, owner):
         shop.error = RuntimeError(f"{owner} no \x1b[2J \u202e\n")
         if action[0] == "purge":
-            shop.engine.deliver()
+            shop.deliver()
         for json in ([], ["--json"]):
             outcome = terminal.run("outbox", *action, *json)
             assert outcome.code in (0, 1), outcome
-            assert printed(outcome), (action, outcome)
+            assert outcome.is_printable, (action, outcome)
             assert not json or outcome.out.isascii()
             assert len(outcome.out) < 200_000
             output += outcome.out + outcome.err
@@ -88,10 +82,10 @@ def test_the_control_unescaped_texts_are_found(
 ) -> None:
     monkeypatch.setattr("userlock.outbox.worker.legible", lambda text, most: text)
     key = shop.kill(shop.pay, "ann", error=RuntimeError("\x1b[2J"))
-    assert printed(terminal.run("outbox", "show", key))
+    assert terminal.run("outbox", "show", key).is_printable
     monkeypatch.setattr(reading, "legible", lambda text, most: text)
     monkeypatch.setattr(rendering, "escaped", str)
-    assert not printed(terminal.run("outbox", "show", key))
+    assert not terminal.run("outbox", "show", key).is_printable
 
 
 # --- hidden -------------------------------------------------------------------------------------

@@ -17,29 +17,11 @@ import userlock
 from tests.contract.outbox.operators.conftest import Shop
 from tests.poison import TEXTS
 from userlock.admin import jobs as reading
-from userlock.contrib.flask import UserLock
 from userlock.contrib.inspector import Inspector, jobs
-from userlock.events import LISTENERS
-from userlock.testing import ManualClock
 
 CHANGES = ["/userlock/outbox/redrive/now", "/userlock/outbox/purge/now"]
 MARK = "zoe.marker+7@example.org"
-
-
-@pytest.fixture(autouse=True)
-def _listeners() -> Iterator[None]:
-    before = LISTENERS._listeners
-    yield
-    LISTENERS._listeners = before
-
-
-@pytest.fixture
-def web(shop: Shop, service: userlock.LockService, ndb_client: ndb.Client) -> FlaskClient:
-    """Provide the app; `tests/contract/web/test_inspector.py` tests who may see it."""
-    app = flask.Flask(__name__)
-    inspector = Inspector(lambda request: "olga", outbox=shop.outbox)
-    UserLock(app, client=ndb_client, service=service, inspector=inspector)
-    return app.test_client()
+pytestmark = pytest.mark.usefixtures("own_listeners")
 
 
 class Forms(HTMLParser):
@@ -80,56 +62,52 @@ def dead(shop: Shop) -> list[str]:
 # --- forms -------------------------------------------------------------------------------------
 
 
-def test_an_outbox_can_be_given_by_the_integration(
-    shop: Shop, service: userlock.LockService, ndb_client: ndb.Client
-) -> None:
+def test_an_outbox_can_be_given_by_the_integration(shop: Shop, ndb_client: ndb.Client) -> None:
     app = flask.Flask(__name__)
-    Inspector(lambda request: "olga").init_app(app, service, shop.outbox)
+    Inspector(lambda request: "olga").init_app(app, shop.service, shop.outbox)
     assert app.test_client().get("/userlock/outbox").status_code == 200
 
 
 @pytest.mark.parametrize("path", CHANGES)
-def test_without_the_token_nothing_is_done(shop: Shop, web: FlaskClient, path: str) -> None:
+def test_without_the_token_nothing_is_done(shop: Shop, path: str) -> None:
     key = shop.kill(shop.pay, "ann")
     tokens = ["", "1.1." + "0" * 64, "9" * 18 + ".1." + "0" * 64, "\ud800", "².1.x"]
     choices = ({"cause": ""}, {"cause": "pay RuntimeError"}, {"key": key})
     for token, choice in itertools.product(tokens, choices):
         data: Any = {**choice, "number": "1", "token": token.encode("utf-8", "surrogatepass")}
-        assert web.post(path, data=data).status_code == 409
+        assert shop.web.post(path, data=data).status_code == 409
     for choice in choices:
-        assert web.post(path, data={**choice, "number": "1"}).status_code == 409
+        assert shop.web.post(path, data={**choice, "number": "1"}).status_code == 409
     assert dead(shop) == ["ann"]
 
 
-def test_a_token_is_for_what_was_shown(shop: Shop, web: FlaskClient) -> None:
+def test_a_token_is_for_what_was_shown(shop: Shop) -> None:
     """Each token with each choice: only the one that was asked for is carried out."""
     keys = [shop.kill(shop.pay, "ann"), shop.kill(shop.payback, "bob")]
     choices = [{"cause": ""}, {"cause": "pay"}, {"cause": "payback"}, *({"key": k} for k in keys)]
-    tokens = [asked(web, "purge", **choice)["token"] for choice in choices]
+    tokens = [asked(shop.web, "purge", **choice)["token"] for choice in choices]
     for (at, token), (to, choice) in itertools.product(enumerate(tokens), enumerate(choices)):
         if at != to:
             for number in ("1", "2"):
                 data = {**choice, "token": token, "number": number}
-                assert web.post(CHANGES[1], data=data).status_code == 409
+                assert shop.web.post(CHANGES[1], data=data).status_code == 409
     assert dead(shop) == ["ann", "bob"]
     data = {**choices[1], "token": tokens[1], "number": "1"}
-    assert web.post(CHANGES[1], data=data).status_code == 200
+    assert shop.web.post(CHANGES[1], data=data).status_code == 200
     assert dead(shop) == ["bob"]
 
 
 @pytest.mark.parametrize("action", ["redrive", "purge"])
-def test_a_job_that_has_changed_since_is_left(
-    shop: Shop, web: FlaskClient, action: str, clock: ManualClock
-) -> None:
+def test_a_job_that_has_changed_since_is_left(shop: Shop, action: str) -> None:
     key = shop.kill(shop.pay, "ann")
-    questions = [asked(web, action, key=key), asked(web, action, cause="pay")]
+    questions = [asked(shop.web, action, key=key), asked(shop.web, action, cause="pay")]
     with shop.outbox.context():
         assert shop.outbox.dead.redrive(ndb.Key(urlsafe=key.encode()))
-    clock.advance(1)
+    shop.clock.advance(1)
     shop.error = RuntimeError("no")
-    shop.engine.deliver()
+    shop.deliver()
     for data in questions:
-        answer = web.post(f"/userlock/outbox/{action}/now", data={**data, "number": "1"})
+        answer = shop.web.post(f"/userlock/outbox/{action}/now", data={**data, "number": "1"})
         assert answer.status_code == 409
     assert dead(shop) == ["ann"]
 
@@ -137,83 +115,85 @@ def test_a_job_that_has_changed_since_is_left(
 # --- views --------------------------------------------------------------------------------------
 
 
-def test_the_status_and_the_lists(shop: Shop, web: FlaskClient) -> None:
+def test_the_status_and_the_lists(shop: Shop) -> None:
     key = shop.kill(shop.close_books, "ann", error=KeyError("x"))
     shop.stage(shop.pay, "ann", 7)
     shop.clock.advance(90)
-    page = web.get("/userlock/outbox").text
+    page = shop.web.get("/userlock/outbox").text
     assert "close_books KeyError" in page
     assert re.search(r"has been due for <strong>1m30s</strong>", page)
     assert "holds it up, which is dead" in page
     assert f"/userlock/outbox/{key}" in page
-    document = web.get("/userlock/outbox.json?dead=yes").get_json()
+    document = shop.web.get("/userlock/outbox.json?dead=yes").get_json()
     assert (document["status"]["due"], document["status"]["dead"]) == (1, 1)
     assert [each["key"] for each in document["jobs"]] == [key]
     for query, count in (("owner=ann", 2), ("owner=bob", 0), ("job=pay", 1), ("cause=close", 0)):
-        assert len(web.get(f"/userlock/outbox.json?{query}").get_json()["jobs"]) == count, query
+        assert len(shop.web.get(f"/userlock/outbox.json?{query}").get_json()["jobs"]) == count, (
+            query
+        )
 
 
-def test_one_job(shop: Shop, web: FlaskClient) -> None:
+def test_one_job(shop: Shop) -> None:
     key = shop.kill(shop.pay, "ann", 7, error=KeyError("x"))
-    page = web.get(f"/userlock/outbox/{key}").text
+    page = shop.web.get(f"/userlock/outbox/{key}").text
     assert "pay(&#39;ann&#39;, 7)" in page
     assert "KeyError: &#39;x&#39;" in page
-    assert web.get(f"/userlock/outbox/{key}.json").get_json()["state"] == "dead"
+    assert shop.web.get(f"/userlock/outbox/{key}.json").get_json()["state"] == "dead"
     for path in ("/userlock/outbox/x", "/userlock/outbox/x.json", "/userlock/outbox/" + "0" * 28):
-        assert web.get(path).status_code == 404
+        assert shop.web.get(path).status_code == 404
     with shop.outbox.context():
         pairs = ndb.Key(urlsafe=key.encode()).pairs()
         for place in ({"project": "evil"}, {"database": "evil"}, {"namespace": "no!"}):
             foreign = ndb.Key(pairs=pairs, **place).urlsafe().decode()
-            assert web.get(f"/userlock/outbox/{foreign}").status_code == 404
-            assert web.get(f"/userlock/outbox/{foreign}.json").status_code == 404
+            assert shop.web.get(f"/userlock/outbox/{foreign}").status_code == 404
+            assert shop.web.get(f"/userlock/outbox/{foreign}.json").status_code == 404
             with pytest.raises(ValueError, match="key of"):
                 reading.key_of(foreign)
             for call in (shop.outbox.run, shop.outbox.cancel):
                 with pytest.raises(ValueError, match="key of"):
                     call(foreign)
         ndb.transaction(ndb.Key(urlsafe=key.encode()).delete)
-    assert web.get(f"/userlock/outbox/{key}").status_code == 404
-    assert web.get(f"/userlock/outbox/{key}.json").status_code == 404
+    assert shop.web.get(f"/userlock/outbox/{key}").status_code == 404
+    assert shop.web.get(f"/userlock/outbox/{key}.json").status_code == 404
 
 
 # --- changes ------------------------------------------------------------------------------------
 
 
-def test_one_is_redriven(shop: Shop, web: FlaskClient, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_is_redriven(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     key = shop.kill(shop.pay, "ann")
     shop.kill(shop.pay, "bob")
-    page = web.get(f"/userlock/outbox/{key}").text
-    question = web.post("/userlock/outbox/redrive", data=form(page, "/outbox/redrive"))
+    page = shop.web.get(f"/userlock/outbox/{key}").text
+    question = shop.web.post("/userlock/outbox/redrive", data=form(page, "/outbox/redrive"))
     assert "Redrive 1 dead job?" in question.text
     assert dead(shop) == ["ann", "bob"], "it asks first"
-    done = web.post(CHANGES[0], data=form(question.text, "/now"))
+    done = shop.web.post(CHANGES[0], data=form(question.text, "/now"))
     assert "1 job redriven" in done.text
     assert dead(shop) == ["bob"]
     assert "1 dead job redriven by olga, in the inspector" in caplog.text
-    shop.engine.deliver()
+    shop.deliver()
     assert len(shop.rows()) == 1, "it has run"
 
 
 @pytest.mark.parametrize("action", ["redrive", "purge"])
 def test_many_take_several_requests(
-    shop: Shop, web: FlaskClient, monkeypatch: pytest.MonkeyPatch, action: str
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
     monkeypatch.setattr(jobs, "_MOST_CHANGED", 10)
     owners = [f"user{number:02}" for number in range(25)]
     shop.put_dead(owners)
     shop.put_dead(["other"], job="mail")
-    page = web.get("/userlock/outbox").text
-    page = web.post(f"/userlock/outbox/{action}", data=asked_form(page, action)).text
+    page = shop.web.get("/userlock/outbox").text
+    page = shop.web.post(f"/userlock/outbox/{action}", data=asked_form(page, action)).text
     for left in (15, 5, 0):
         number = re.search(r"Type the number of jobs \((\d+)\)", page)
         typed = {"number": number[1]} if number else {}
-        page = web.post(
+        page = shop.web.post(
             f"/userlock/outbox/{action}/now", data={**form(page, f"/{action}/now"), **typed}
         ).text
         assert len(dead(shop)) == left + 1
         if left and action == "purge":
-            page = web.post("/userlock/outbox/purge", data=form(page, "/purge")).text
+            page = shop.web.post("/userlock/outbox/purge", data=form(page, "/purge")).text
     assert dead(shop) == ["other"]
     if action == "redrive":
         assert sorted(row.redriven for row in shop.rows()) == [0, *([1] * 25)]
@@ -226,40 +206,32 @@ def asked_form(page: str, action: str) -> dict[str, str]:
     return wanted
 
 
-def test_a_request_ends_in_time(shop: Shop, web: FlaskClient, clock: ManualClock) -> None:
+def test_a_request_ends_in_time(shop: Shop) -> None:
     """Each batch takes five seconds."""
     shop.put_dead([f"user{number:02}" for number in range(40)])
-    data = asked(web, "redrive", cause="")
-    deliver = shop.engine.wake
-
-    def slow(messages: Any, timeout: float) -> Any:
-        clock.advance(5)
-        return deliver(messages, timeout)
-
-    shop.engine.wake = slow  # type: ignore[method-assign]
-    page = web.post(CHANGES[0], data=data).text
+    data = asked(shop.web, "redrive", cause="")
+    shop.engine.on_wake = lambda _: shop.clock.advance(5)
+    page = shop.web.post(CHANGES[0], data=data).text
     assert len(dead(shop)) == 15
     assert "15 left" in page
 
 
-def test_a_purge_needs_the_number(shop: Shop, web: FlaskClient) -> None:
+def test_a_purge_needs_the_number(shop: Shop) -> None:
     shop.put_dead(["ann", "bob"])
-    data = asked(web, "purge", cause="pay")
+    data = asked(shop.web, "purge", cause="pay")
     for typed in ("02", "1", "", "two", "²", "2"):
-        answer = web.post(CHANGES[1], data={**data, "number": typed})
+        answer = shop.web.post(CHANGES[1], data={**data, "number": typed})
         assert answer.status_code == (200 if typed == "2" else 409)
         assert len(dead(shop)) == (0 if typed == "2" else 2)
 
 
-def test_a_busy_owner_is_skipped(
-    shop: Shop, web: FlaskClient, service: userlock.LockService
-) -> None:
+def test_a_busy_owner_is_skipped(shop: Shop) -> None:
     key = shop.kill(shop.pay, "ann")
     shop.kill(shop.pay, "bob")
-    service.acquire("ann")
-    one = web.post(CHANGES[0], data=asked(web, "redrive", key=key))
+    shop.service.acquire("ann")
+    one = shop.web.post(CHANGES[0], data=asked(shop.web, "redrive", key=key))
     assert (one.status_code, "The owner is busy" in one.text) == (503, True)
-    both = web.post(CHANGES[0], data=asked(web, "redrive", cause="")).text
+    both = shop.web.post(CHANGES[0], data=asked(shop.web, "redrive", cause="")).text
     assert "1 skipped" in both
     assert dead(shop) == ["ann"]
 
@@ -290,12 +262,12 @@ def _filled(shop: Shop, owner: str, text: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", [*TEXTS, "x" * 200_000], ids=lambda text: repr(text)[:20])
-def test_texts_are_shown_as_texts(shop: Shop, web: FlaskClient, text: str) -> None:
+def test_texts_are_shown_as_texts(shop: Shop, text: str) -> None:
     harmless: set[tuple[str, ...]] = set()
-    for _, page in pages_of(web, _filled(shop, "bob", "harmless")):
+    for _, page in pages_of(shop.web, _filled(shop, "bob", "harmless")):
         harmless |= Forms(page).elements
     key = _filled(shop, text[:1_500], text)
-    for path, page in pages_of(web, key):
+    for path, page in pages_of(shop.web, key):
         assert Forms(page).elements <= harmless, path
         assert len(page) < 200_000
         assert not set(page) & set("\x1b\x9b\x07\u202e\u2066\u200b\0")
@@ -304,23 +276,28 @@ def test_texts_are_shown_as_texts(shop: Shop, web: FlaskClient, text: str) -> No
         "/userlock/outbox.json?dead=yes",
         f"/userlock/outbox/{key}.json",
     ):
-        answer = web.get(path)
+        answer = shop.web.get(path)
         assert answer.text.isascii()
         assert answer.get_json()
 
 
 @pytest.mark.parametrize("form_of_ids", ["plain", "masked", "hashed"])
-def test_hidden_owners_are_on_no_page(shop: Shop, web: FlaskClient, form_of_ids: str) -> None:
+def test_hidden_owners_are_on_no_page(shop: Shop, form_of_ids: str) -> None:
     userlock.configure(show_ids=form_of_ids, id_key="secret")
     key = shop.kill(shop.close_books, MARK, MARK, error=RuntimeError(f"no mail for {MARK}"))
     shop.stage(shop.pay, MARK)
     shop.clock.advance(60)
     name = str(shop.row(key).key.id())
-    job = web.post("/userlock/outbox/show", data={"key": name, "owner": MARK})
-    question = web.post("/userlock/outbox/purge", data={"key": name, "owner": MARK})
-    found = web.post("/userlock/outbox/find", data={"owner": MARK, "dead": "yes"})
-    shown = [job, question, web.get("/userlock/outbox"), web.get("/userlock/outbox?dead=yes")]
-    shown += [web.get("/userlock/outbox.json"), web.get("/userlock/outbox.json?dead=yes")]
+    job = shop.web.post("/userlock/outbox/show", data={"key": name, "owner": MARK})
+    question = shop.web.post("/userlock/outbox/purge", data={"key": name, "owner": MARK})
+    found = shop.web.post("/userlock/outbox/find", data={"owner": MARK, "dead": "yes"})
+    shown = [
+        job,
+        question,
+        shop.web.get("/userlock/outbox"),
+        shop.web.get("/userlock/outbox?dead=yes"),
+    ]
+    shown += [shop.web.get("/userlock/outbox.json"), shop.web.get("/userlock/outbox.json?dead=yes")]
     text = "".join(each.text for each in shown)
     assert all(each.status_code == 200 for each in [*shown, found])
     assert (MARK in text) is (form_of_ids == "plain"), "plain is the control"
@@ -328,23 +305,21 @@ def test_hidden_owners_are_on_no_page(shop: Shop, web: FlaskClient, form_of_ids:
     assert (MARK in found.text) is (form_of_ids == "plain")
     assert name in found.text or form_of_ids == "plain"
     data = {**form(question.text, "/now"), "number": "1"}
-    refused = web.post(CHANGES[1], data={**data, "owner": "somebody"})
+    refused = shop.web.post(CHANGES[1], data={**data, "owner": "somebody"})
     assert refused.status_code == (200 if form_of_ids == "plain" else 409)
-    done = web.post(CHANGES[1], data={**data, "owner": MARK})
+    done = shop.web.post(CHANGES[1], data={**data, "owner": MARK})
     assert done.status_code == (409 if form_of_ids == "plain" else 200)
     assert dead(shop) == []
 
 
-def test_datastore_does_not_answer(
-    shop: Shop, web: FlaskClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_datastore_does_not_answer(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     from google.api_core.exceptions import ServiceUnavailable
 
     def fail(*args: object, **options: object) -> None:
         raise ServiceUnavailable("connection <refused>")
 
     monkeypatch.setattr("userlock.outbox.listing.take_status", fail)
-    answer = web.get("/userlock/outbox")
+    answer = shop.web.get("/userlock/outbox")
     assert answer.status_code == 503
     assert "Datastore does not answer" in answer.text
     assert "<refused>" not in answer.text

@@ -61,11 +61,11 @@ def test_runs_by_job_and_outcome(shop: Shop, backend: Backend) -> None:
     try:
         shop.stage(shop.pay, MARK)
         shop.clock.advance(30)
-        shop.engine.deliver()
+        shop.deliver()
         shop.kill(shop.pay, MARK, error=KeyError("x"))
         shop.error = RuntimeError(MARK)
         shop.stage(shop.mail, MARK)
-        shop.engine.deliver()
+        shop.deliver()
     finally:
         LISTENERS.remove(listener)
     runs = {

@@ -16,9 +16,10 @@ from google.cloud import ndb
 import userlock
 import userlock_emulator
 from tests.contract.cli.process import Cli
+from tests.contract.outbox.operators import conftest
 from tests.contract.outbox.operators.app import pay
 from tests.servers import Memcached
-from userlock.outbox.rows import JobRow, encoded, new_key
+from userlock.outbox.rows import JobRow
 
 pytestmark = pytest.mark.slow
 
@@ -39,16 +40,8 @@ def cli(
 
 def put_dead(number: int) -> None:
     """Store dead jobs of an owner each."""
-    now = round(time.time() * 1e6)
     with ndb.Client().context():
-        for index in range(number):
-            owner = f"user{index}"
-            row = JobRow(key=new_key(owner, now), owner=owner, job=pay.name)
-            row.arguments = encoded(pay.name, (owner,), {})
-            row.ready_at = row.staged_at = now
-            row.attempts = 1
-            row.die(f"{pay.name} RuntimeError", 1)
-            ndb.transaction(row.put)
+        conftest.put_dead([f"user{each}" for each in range(number)], pay.name, "", time.time() - 1)
 
 
 def counts() -> Counter[tuple[bool, int]]:

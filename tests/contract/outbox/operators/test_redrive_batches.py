@@ -13,18 +13,15 @@ import pytest
 from google.api_core.exceptions import Aborted
 from google.cloud import datastore as plain_datastore
 from google.cloud import ndb
-from google.cloud.ndb import _retry
 
 import userlock
 import userlock_emulator
 from tests.contract.outbox.operators.conftest import Shop
 from tests.contract.outbox.operators.test_redrive import OWNERS, dead, redriven
 from userlock.errors import CommitInDoubt
-from userlock.ndb import commits
-from userlock.outbox import Wake, dead_letters
+from userlock.outbox import dead_letters
 from userlock.outbox.dead_letters import DeadLetters
 from userlock.outbox.outbox import job_key
-from userlock.outbox.rows import JobRow, new_key
 from userlock.testing import ManualClock
 
 #: The root key of this owner does not tell its id.
@@ -41,7 +38,7 @@ def run_all(shop: Shop) -> None:
     shop.engine.messages.clear()
     with shop.outbox.context():
         shop.outbox.relay()
-    shop.engine.deliver()
+    shop.deliver()
 
 
 @pytest.fixture
@@ -58,43 +55,27 @@ def transactions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a lost reply or a conflict, try again at once."""
-    monkeypatch.setattr(commits, "RESEND_DELAYS", (0.0, 0.0))
-    monkeypatch.setattr(_retry, "_DEFAULT_INITIAL_DELAY", 1e-3)
-
-
 # --- batches ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("owners", [OWNERS * 2])
-def test_owners_and_jobs_go_together(
-    shop: Shop, transactions: list[int], owners: list[str]
-) -> None:
+def test_owners_and_jobs_go_together(shop: Shop, transactions: list[int]) -> None:
     calls: list[int] = []
-    wake = shop.engine.wake
-
-    def counted(messages: Sequence[Wake], timeout: float) -> Any:
-        calls.append(len(messages))
-        return wake(messages, timeout)
-
-    shop.engine.wake = counted  # type: ignore[method-assign]
-    shop.put_dead(owners)
+    shop.engine.on_wake = lambda messages: calls.append(len(messages))
+    shop.put_dead(OWNERS * 2)
     assert [done for _, done in redrive_all(shop)] == [True] * 40
     assert transactions == calls == [25, 15]
-    assert redriven(shop) == sorted(owners)
+    assert redriven(shop) == sorted(OWNERS * 2)
 
 
 @pytest.mark.parametrize(("rate", "batches"), [(0.5, [1] * 20), (50, [5] * 4)])
 def test_a_batch_has_no_more_than_the_rate_allows_in_a_moment(
-    shop: Shop, transactions: list[int], clock: ManualClock, rate: float, batches: list[int]
+    shop: Shop, transactions: list[int], rate: float, batches: list[int]
 ) -> None:
     shop.put_dead(OWNERS)
-    began = clock.now()
+    began = shop.clock.now()
     redrive_all(shop, rate=rate)
     assert transactions == batches
-    assert clock.now() - began == pytest.approx((20 - batches[-1]) / rate, abs=0.01)
+    assert shop.clock.now() - began == pytest.approx((20 - batches[-1]) / rate, abs=0.01)
 
 
 def test_at_most_so_many(shop: Shop) -> None:
@@ -104,20 +85,20 @@ def test_at_most_so_many(shop: Shop) -> None:
 
 
 def test_each_row_is_changed_under_its_owners_lock(
-    shop: Shop, service: userlock.LockService, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_meant = dead_letters._is_meant
     holders = []
 
     def look(row: Any, *args: Any) -> bool:
-        holders.append((row.owner, service.holder(row.owner) is not None))
+        holders.append((row.owner, shop.service.holder(row.owner) is not None))
         return is_meant(row, *args)
 
     monkeypatch.setattr(dead_letters, "_is_meant", look)
     shop.put_dead([*OWNERS, "ann", "ann", LONG_OWNER])
     with shop.outbox.context():
         for _ in shop.outbox.dead.redrive_all("", rate=10_000):
-            assert not any(service.holder(owner) for owner in [*OWNERS, "ann", LONG_OWNER])
+            assert not any(shop.service.holder(owner) for owner in [*OWNERS, "ann", LONG_OWNER])
     locked = Counter(owner for owner, held in holders if held)
     assert locked == Counter({**dict.fromkeys(OWNERS, 1), "ann": 2, LONG_OWNER: 1})
 
@@ -134,30 +115,28 @@ def test_the_callers_context_keeps_no_row(shop: Shop, action: str) -> None:
 # --- busy owners --------------------------------------------------------------------------------
 
 
-def test_a_busy_owner_is_waited_for_once_and_last(
-    shop: Shop, service: userlock.LockService, clock: ManualClock
-) -> None:
+def test_a_busy_owner_is_waited_for_once_and_last(shop: Shop) -> None:
     shop.put_dead([*["busy"] * 60, *OWNERS])
-    lease = service.acquire("busy", lock_timeout=3600)
-    began = clock.now()
+    lease = shop.service.acquire("busy", lock_timeout=3600)
+    began = shop.clock.now()
     done = redrive_all(shop, busy_seconds=3)
-    assert clock.now() - began == pytest.approx(3, abs=0.5)
+    assert shop.clock.now() - began == pytest.approx(3, abs=0.5)
     assert [each for _, each in done] == [True] * 20 + [False] * 60
     assert redriven(shop) == OWNERS
-    service.release(lease)
+    shop.service.release(lease)
     assert all(each for _, each in redrive_all(shop))
     assert redriven(shop) == ["busy"] * 60 + OWNERS
 
 
-def test_an_owner_that_was_busy_is_tried_again(shop: Shop, service: userlock.LockService) -> None:
+def test_an_owner_that_was_busy_is_tried_again(shop: Shop) -> None:
     shop.put_dead(["busy", *OWNERS])
-    lease = service.acquire("busy", lock_timeout=3600)
+    lease = shop.service.acquire("busy", lock_timeout=3600)
     done = []
     with shop.outbox.context():
         for key, each in shop.outbox.dead.redrive_all("", rate=10_000):
             done.append((job_key(key).root().id(), each))
             if len(done) == 10:
-                service.release(lease)
+                shop.service.release(lease)
     assert done[-1] == ("=busy", True)
     assert redriven(shop) == ["busy", *OWNERS]
 
@@ -237,7 +216,7 @@ def test_jobs_too_large_for_one_transaction(shop: Shop) -> None:
     """One transaction takes ten megabytes."""
     keys = [shop.stage(shop.pay, f"user{number}", "x" * 850_000) for number in range(13)]
     shop.error = RuntimeError("no")
-    shop.engine.deliver()
+    shop.deliver()
     shop.error = None
     assert sorted(redrive_all(shop)) == sorted((key, True) for key in keys)
     assert [row.redriven for row in shop.rows()] == [1] * 13
@@ -246,7 +225,7 @@ def test_jobs_too_large_for_one_transaction(shop: Shop) -> None:
 # --- conflicts and lost replies -----------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("quick_retries")
 @pytest.mark.parametrize("fault", ["abort", "drop_reply"])
 def test_a_fault_at_the_commit_of_a_batch(
     shop: Shop, datastore: userlock_emulator.Emulator, fault: str
@@ -260,7 +239,7 @@ def test_a_fault_at_the_commit_of_a_batch(
     assert len({each.key for each in shop.engine.messages}) == len(shop.engine.messages) == 20
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("quick_retries")
 def test_a_commit_in_doubt_ends_it_and_none_is_redriven_twice(
     shop: Shop, datastore: userlock_emulator.Emulator
 ) -> None:
@@ -277,7 +256,7 @@ def test_a_commit_in_doubt_ends_it_and_none_is_redriven_twice(
     assert sorted(owner for owner, *_ in shop.ran) == OWNERS
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("quick_retries")
 def test_an_owner_in_conflict_all_the_time_stops_no_other(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,7 +278,7 @@ def test_an_owner_in_conflict_all_the_time_stops_no_other(
     assert redriven(shop) == OWNERS
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("quick_retries")
 def test_datastore_is_down(shop: Shop, datastore: userlock_emulator.Emulator) -> None:
     """It ends, and does not take each row for malformed."""
     shop.put_dead(OWNERS)
@@ -333,15 +312,13 @@ def test_two_at_once_redrive_none_twice(
 def test_an_end_between_commit_and_messages_loses_no_job(shop: Shop) -> None:
     """The relay asks for them, at its next round."""
     calls = itertools.count(1)
-    wake = shop.engine.wake
 
-    def end(messages: Sequence[Wake], timeout: float) -> Any:
+    def end(_: object) -> None:
         if next(calls) == 2:
             raise KeyboardInterrupt
-        return wake(messages, timeout)
 
     shop.put_dead(OWNERS)
-    shop.engine.wake = end  # type: ignore[method-assign]
+    shop.engine.on_wake = end
     with pytest.raises(KeyboardInterrupt):
         redrive_all(shop, rate=50)
     assert len(redriven(shop)) == 10
@@ -361,101 +338,62 @@ def held_up(shop: Shop, clock: ManualClock, number: int = 5) -> str:
     blocker = shop.kill(shop.close_books, "ann", 0)
     for index in range(number):
         shop.stage(shop.pay, "ann", index)
-    shop.engine.deliver()
+    shop.deliver()
     clock.advance(1)
     assert shop.engine.messages == []
     shop.ran.clear()
     return blocker
 
 
-def by_key(shop: Shop, key: str) -> None:
-    assert shop.outbox.dead.delete(job_key(key))
+#: How a dead job may go, by its key. The caller of the third ends the purge of many.
+WAYS: dict[str, Callable[[Shop, str], bool]] = {
+    "deleted": lambda shop, key: shop.outbox.dead.delete(job_key(key)),
+    "purged by cause": lambda shop, key: list(shop.outbox.dead.purge("close_books")) == [key],
+    "first of many": lambda shop, key: next(shop.outbox.dead.purge()) == key,
+    "redriven": lambda shop, key: shop.outbox.dead.redrive(job_key(key)),
+    "redriven by cause": lambda shop, key: (
+        list(shop.outbox.dead.redrive_all("close_books")) == [(key, True)]
+    ),
+}
 
 
-def by_cause(shop: Shop, key: str) -> None:
-    assert list(shop.outbox.dead.purge("close_books")) == [key]
-
-
-def first_of_many(shop: Shop, key: str) -> None:
-    """The caller ends the purge."""
-    shop.put_dead(["bob", "eve"])
-    assert next(shop.outbox.dead.purge()) == key
-
-
-def redriven_by_key(shop: Shop, key: str) -> None:
-    assert shop.outbox.dead.redrive(job_key(key))
-
-
-def redriven_by_cause(shop: Shop, key: str) -> None:
-    assert list(shop.outbox.dead.redrive_all("close_books")) == [(key, True)]
-
-
-Way = Callable[[Shop, str], None]
-
-
-@pytest.mark.parametrize(
-    "free", [by_key, by_cause, first_of_many, redriven_by_key, redriven_by_cause]
-)
-def test_jobs_that_a_dead_one_held_up_go_on_at_once(
-    shop: Shop, clock: ManualClock, free: Way
-) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_jobs_that_a_dead_one_held_up_go_on_at_once(shop: Shop, way: str) -> None:
     names: list[str] = []
-    wake = shop.engine.wake
-
-    def noted(messages: Sequence[Wake], timeout: float) -> Any:
-        names.extend(each.name for each in messages)
-        return wake(messages, timeout)
-
-    shop.engine.wake = noted  # type: ignore[method-assign]
-    blocker = held_up(shop, clock)
+    shop.engine.on_wake = lambda messages: names.extend(each.name for each in messages)
+    blocker = held_up(shop, shop.clock)
+    shop.put_dead(["bob", "eve"])
     with shop.outbox.context():
-        free(shop, blocker)
+        assert WAYS[way](shop, blocker)
     assert len(shop.engine.messages) == 1, "one is enough"
     assert len(names) == len(set(names)), "an engine may still know the earlier names"
-    shop.engine.deliver()
+    shop.deliver()
     later = [("ann", index) for index in range(5)]
     assert shop.ran in (later, [("ann", 0), *later])
     assert "ann" not in {row.owner for row in shop.rows()}
 
 
-def test_a_purge_sends_no_needless_message(shop: Shop, clock: ManualClock) -> None:
+def test_a_purge_sends_no_needless_message(shop: Shop) -> None:
     shop.put_dead(["ann", "bob"])
     key = shop.kill(shop.close_books, "eve")
     shop.stage(shop.pay, "ann", delay=30)
     shop.engine.messages.clear()
     with shop.outbox.context():
         list(shop.outbox.dead.purge("pay"))
-        by_key(shop, key)
+        assert shop.outbox.dead.delete(job_key(key))
     assert shop.engine.messages == []
 
 
-def test_several_dead_ones_of_an_owner_send_one_message(shop: Shop, clock: ManualClock) -> None:
-    held_up(shop, clock)
-    (row,) = [row for row in shop.rows() if row.dead is not None]
-    with shop.outbox.context():
-        for _ in range(3):
-            more = JobRow(key=new_key(row.owner, row.ready_at))
-            for name in ("owner", "job", "arguments", "ready_at", "staged_at", "dead", "died_at"):
-                setattr(more, name, getattr(row, name))
-            more.attempts = 1
-            more.enqueue()
-            ndb.transaction(more.put)
-        assert len(list(shop.outbox.dead.purge("close_books"))) == 4
-    assert len(shop.engine.messages) == 1
-    shop.engine.deliver()
-    assert len(shop.ran) == 5, "it was that of the next job"
-
-
 def test_a_purge_whose_message_fails_is_done(
-    shop: Shop, clock: ManualClock, datastore: userlock_emulator.Emulator
+    shop: Shop, datastore: userlock_emulator.Emulator
 ) -> None:
-    blocker = held_up(shop, clock)
+    blocker = held_up(shop, shop.clock)
     with (
         shop.outbox.context(),
         datastore.faults.deadline_exceeded(None, rpc="RunQuery"),
     ):
-        by_key(shop, blocker)
+        assert shop.outbox.dead.delete(job_key(blocker))
     assert shop.engine.messages == []
-    clock.advance(60)
+    shop.clock.advance(60)
     run_all(shop)
     assert len(shop.ran) == 5, "the relay has asked"

@@ -3,91 +3,46 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from types import ModuleType
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
-from google.cloud import ndb
 
-import userlock
-from tests.contract.idempotency.conftest import rows
+from tests.contract.idempotency.conftest import KEY, rows
+from tests.contract.idempotency.operators.conftest import Shop
 from tests.unit.cli.terminal import Terminal
 from tests.unit.cli.test_docs import FLOWS, run
-from userlock.idempotency import Flow, Flows, Request
+from userlock.idempotency import Flows
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
-KEY = "0ccb7813-e63d-4377-93c5-476cb93038f3"
-
-
-class Ended(BaseException):
-    """The process ends here, and gives nothing back."""
-
-
-class Rides:
-    """An app, whose function fails while it is told to.
-
-    Attributes:
-        error: raised after the first phase.
-    """
-
-    def __init__(self, client: ndb.Client, service: userlock.LockService, clock: ManualClock):
-        self.flows = Flows(client=client, service=service, clock=clock)
-        self.error: BaseException | None = None
-        self.call = self.flows.function(name="rides")(self._serve)
-
-    def _serve(self, flow: Flow, to: str = "home") -> dict[str, Any]:
-        flow.phase("order", lambda: None)
-        if self.error is not None:
-            raise self.error
-        return {"to": to, "attempt": flow.attempt}
-
-    def fail(self, user: str, key: str = KEY) -> None:
-        """Leave a request unfinished."""
-        self.error = Ended("a \x1b[2J bug")
-        with self.flows.context(), pytest.raises(Ended):
-            self.call(user, key)
-        self.error = None
-
 
 @pytest.fixture
-def app(
-    ndb_client: ndb.Client, service: userlock.LockService, clock: ManualClock
-) -> Iterator[Rides]:
-    """Provide the app, as the module `rides_app`."""
-    app = Rides(ndb_client, service, clock)
-    module = ModuleType("rides_app")
-    module.flows = app.flows  # type: ignore[attr-defined]
-    sys.modules["rides_app"] = module
-    yield app
-    del sys.modules["rides_app"]
-
-
-@pytest.fixture
-def terminal(store: MemoryStore, clock: ManualClock, app: Rides) -> Terminal:
-    """Provide a command line that names the app."""
+def terminal(
+    shop: Shop, store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> Terminal:
+    """Provide a command line that names the app's flows."""
+    monkeypatch.setitem(sys.modules, "rides_app", SimpleNamespace(flows=shop.flows))
     terminal = Terminal(store, clock)
     terminal.environ["USERLOCK_FLOWS"] = "rides_app:flows"
     return terminal
 
 
-def test_the_list_in_the_documentation(app: Rides, terminal: Terminal) -> None:
-    app.fail("ann", "payment-1234-of-november")
-    app.fail("ann", "payment-1234-of-november")
+def test_the_list_in_the_documentation(shop: Shop, terminal: Terminal) -> None:
+    shop.fail("ann", "payment-1234-of-november")
+    shop.fail("ann", "payment-1234-of-november")
     terminal.clock.advance(20 * 60 - 1)
-    app.fail("bob")
+    shop.fail("bob")
     terminal.clock.advance(1)
     outcome, shown = run(terminal, FLOWS)
     assert (outcome.code, outcome.out) == (0, shown)
 
 
-def test_lists(app: Rides, terminal: Terminal) -> None:
+def test_lists(shop: Shop, terminal: Terminal) -> None:
     assert terminal.run("flows", "list").out == "no requests\n"
-    with app.flows.context():
-        app.call("ann", KEY)
-        app.call("bob", KEY)
-    app.fail("ann", "another")
+    with shop.flows.context():
+        shop.sell("ann", KEY)
+        shop.sell("bob", KEY)
+    shop.fail("ann", "another")
     found = terminal.run("flows", "list", "--json").document["requests"]
     assert [(each["user"], each["key"], each["state"]) for each in found] == [
         ("ann", "another", "running")
@@ -100,27 +55,8 @@ def test_lists(app: Rides, terminal: Terminal) -> None:
     assert len(done) == 1
 
 
-def test_a_long_attempt_is_running_while_it_has_the_lock(
-    app: Rides, terminal: Terminal, ndb_client: ndb.Client, service: userlock.LockService
-) -> None:
-    flows = Flows(client=ndb_client, service=service, clock=terminal.clock, claim_seconds=5)
-    seen: list[str] = []
-
-    def serve(flow: Flow) -> int:
-        terminal.clock.advance(7)  # its lease has 10 s, and no thread renews it here
-        seen.append(terminal.run("flows", "list", "--json").document["requests"][0]["state"])
-        return 1
-
-    with flows.context():
-        flows.run(Request("ann", KEY, "other"), serve)
-    app.fail("ann", "another")
-    terminal.clock.advance(61)
-    seen.append(terminal.run("flows", "list", "--json").document["requests"][0]["state"])
-    assert seen == ["running", "stuck"]
-
-
-def test_one_request(app: Rides, terminal: Terminal) -> None:
-    app.fail("ann")
+def test_one_request(shop: Shop, terminal: Terminal) -> None:
+    shop.fail("ann")
     terminal.clock.advance(400)
     outcome = terminal.run("flows", "show", KEY, "--user", "ann")
     assert outcome.code == 0
@@ -133,8 +69,8 @@ def test_one_request(app: Rides, terminal: Terminal) -> None:
     assert "no such request" in nobody.err
 
 
-def test_hidden_ids(app: Rides, terminal: Terminal) -> None:
-    app.fail("ann@example.com", "payment-of-ann@example.com")
+def test_hidden_ids(shop: Shop, terminal: Terminal) -> None:
+    shop.fail("ann@example.com", "payment-of-ann@example.com")
     terminal.environ["USERLOCK_SHOW_IDS"] = "masked"
     for arguments in (
         ["list"],
@@ -149,10 +85,10 @@ def test_hidden_ids(app: Rides, terminal: Terminal) -> None:
         assert "***" in outcome.out
 
 
-def test_a_malformed_row_hides_no_other(app: Rides, terminal: Terminal) -> None:
-    app.fail("ann")
-    app.fail("bob")
-    with app.flows.context():
+def test_a_malformed_row_hides_no_other(shop: Shop, terminal: Terminal) -> None:
+    shop.fail("ann")
+    shop.fail("bob")
+    with shop.flows.context():
         (row,) = (each for each in rows() if each.user == "ann")
         row.user = 7
         row.put()
@@ -162,13 +98,13 @@ def test_a_malformed_row_hides_no_other(app: Rides, terminal: Terminal) -> None:
     assert (found["state"], found["user"], found["completable"]) == ("malformed", "ann", False)
 
 
-def test_unfinished_requests_are_completed(app: Rides, terminal: Terminal) -> None:
-    app.fail("ann")
-    app.fail("bob")
+def test_unfinished_requests_are_completed(shop: Shop, terminal: Terminal) -> None:
+    shop.fail("ann")
+    shop.fail("bob")
     young = terminal.run("flows", "complete")
     assert (young.code, young.out) == (0, "0 requests completed\n")
     terminal.clock.advance(301)
-    app.fail("zoe")
+    shop.fail("zoe")
     outcome = terminal.run("flows", "complete", "--json").document
     assert (outcome["completed"], outcome["failed"], outcome["interrupted"]) == (2, 0, False)
     one = terminal.run("flows", "complete", KEY, "--user", "zoe")
@@ -176,14 +112,14 @@ def test_unfinished_requests_are_completed(app: Rides, terminal: Terminal) -> No
     again = terminal.run("flows", "complete", KEY, "--user", "zoe")
     assert again.code == 1
     assert "no such request that the server can complete" in again.err
-    with app.flows.context():
+    with shop.flows.context():
         assert all(row.is_finished for row in rows())
-        assert app.call("ann", KEY)["attempt"] == 2
+        assert shop.sell("ann", KEY)["attempt"] == 2
 
 
-def test_one_that_fails_again(app: Rides, terminal: Terminal) -> None:
-    app.fail("ann")
-    app.error = RuntimeError("a \x1b[2J bug")
+def test_one_that_fails_again(shop: Shop, terminal: Terminal) -> None:
+    shop.fail("ann")
+    shop.error = RuntimeError("a \x1b[2J bug")
     terminal.clock.advance(301)
     outcome = terminal.run("flows", "complete")
     assert outcome.code == 1
@@ -200,14 +136,14 @@ def test_half_a_name(terminal: Terminal) -> None:
         assert "KEY and --user together" in outcome.err
 
 
-def test_answers_are_removed_when_they_are_no_longer_kept(app: Rides, terminal: Terminal) -> None:
-    with app.flows.context():
-        app.call("ann", KEY)
-    app.fail("bob")
+def test_answers_are_removed_when_they_are_no_longer_kept(shop: Shop, terminal: Terminal) -> None:
+    with shop.flows.context():
+        shop.sell("ann", KEY)
+    shop.fail("bob")
     assert terminal.run("reap").out == "0 answers removed\n"
     terminal.clock.advance(24 * 3600 + 1)
     assert terminal.run("reap", "--json").document == {"removed": 1, "interrupted": False}
-    with app.flows.context():
+    with shop.flows.context():
         (row,) = rows()
     assert not row.is_finished
 

@@ -1,11 +1,11 @@
-"""Test headers that set a request's priority: their sender waits behind others, gains nothing."""
+"""Test what the scope of a request is given: priority by headers, and a bound of waiters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
-import flask
 import pytest
 from google.cloud import ndb
 from hypothesis import given
@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from werkzeug.datastructures import Headers
 
 import userlock
-from userlock.contrib.flask import UserLock
 from userlock.contrib.request_scope import APP_ENGINE_HEADERS, BATCH_HEADERS, RequestScope
 from userlock.lock.lease import Priority
+from userlock.lock.scope import LockScope
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
 from userlock.waits import run
@@ -54,75 +54,29 @@ class Tally(userlock.UserModel):
     count = ndb.IntegerProperty(default=0)
 
 
-@pytest.fixture
-def app(ndb_client: ndb.Client, service: userlock.LockService) -> flask.Flask:
-    app = flask.Flask(__name__)
-    UserLock(app, client=ndb_client, service=service, inspector=lambda request: False)
-
-    @app.post("/locked")
-    def locked() -> str:
-        with userlock.global_lock("ann", wait_timeout=0.5):
-            return "fine"
-
-    @app.post("/unlocked")
-    def unlocked() -> str:
-        Tally(id="ann").put()
-        return "never"
-
-    return app
-
-
 def test_one_string_of_headers_is_refused() -> None:
     with pytest.raises(TypeError, match="trusted_headers must be a list of names"):
         RequestScope(trusted_headers="X-CloudTasks-QueueName")
 
 
-def took(lock: userlock.HeldLock) -> tuple[str, float]:
-    """Return the rank and the length of a lease."""
-    return lock._lease.priority, lock._lease.ttl_seconds
+#: Ways to take ann's lock.
+WAYS: list[Callable[[], AbstractContextManager[Any]]] = [
+    lambda: userlock.global_lock("ann"),
+    lambda: userlock.global_lock("ann", priority=the_scope().priority),
+    lambda: userlock.global_locks(["ann", "bob"]),
+    lambda: userlock.acquire_lock("ann"),
+    lambda: userlock.fetch_under_user_write_lock(Tally(id="ann")),
+]
 
 
-#: Ways to take a lock. Each returns the rank and the lease.
-WAYS: dict[str, Callable[[], tuple[str, float]]] = {}
-
-
-def way(function: Callable[[], tuple[str, float]]) -> Callable[[], tuple[str, float]]:
-    WAYS[function.__name__] = function
-    return function
-
-
-@way
-def global_lock() -> tuple[str, float]:
-    with userlock.global_lock("ann") as lock:
-        return took(lock)
-
-
-@way
-def global_lock_of_the_scopes_priority() -> tuple[str, float]:
+def the_scope() -> LockScope:
     scope = userlock.current_scope()
     assert scope is not None
-    with userlock.global_lock("ann", priority=scope.priority) as lock:
-        return took(lock)
+    return scope
 
 
-@way
-def global_locks() -> tuple[str, float]:
-    with userlock.global_locks(["ann", "bob"]) as (lock, _):
-        return took(lock)
-
-
-@way
-def acquire_lock() -> tuple[str, float]:
-    with userlock.acquire_lock("ann") as lock:
-        return took(lock)
-
-
-@way
-def fetch_under_user_write_lock() -> tuple[str, float]:
-    with userlock.fetch_under_user_write_lock(Tally(id="ann")):
-        scope = userlock.current_scope()
-        assert scope is not None
-        return took(scope.held["ann"])
+#: Wait and lease of an interactive lock and of batch work, by the policy below.
+INTERACTIVE, BATCH = (3, 20.0), (70, 150.0)
 
 
 class TestTerms:
@@ -133,7 +87,6 @@ class TestTerms:
         batch=userlock.PriorityPolicy(wait_timeout=70, lock_timeout=200, heartbeat=True),
         heartbeat_lock_timeout=150,
     )
-    INTERACTIVE, BATCH = (3, 20.0), (70, 150.0)
 
     @pytest.fixture
     def service(self, store: MemoryStore, clock: ManualClock) -> userlock.LockService:
@@ -149,40 +102,41 @@ class TestTerms:
     ) -> set[tuple[str, int, float]]:
         """Return rank, wait and lease that a request gets, in each way to take a lock."""
         found = set()
-        for take in WAYS.values():
+        for take in WAYS:
             sent = Headers({header: "x"} if header else {})
             scope = RequestScope(service=service, **options)
-            with scope.open("POST", path, sent.__contains__):
-                rank, lease = take()
+            with scope.open("POST", path, sent.__contains__), take():
+                lease = the_scope().held["ann"]._lease
             blocking = service.acquire("ann", lock_timeout=1000)
             timed_out = pytest.raises(userlock.LockTimeout)
-            with scope.open("POST", path, sent.__contains__), timed_out as caught:
-                take()
+            with scope.open("POST", path, sent.__contains__), timed_out as caught, take():
+                pass
             service.release(blocking)
-            found.add((rank, round(caught.value.waited_seconds), lease))
+            found.add((lease.priority, round(caught.value.waited_seconds), lease.ttl_seconds))
         return found
 
-    @pytest.mark.parametrize("header", BATCH_HEADERS)
-    def test_a_forged_header(self, service: userlock.LockService, header: str) -> None:
-        found = self.terms(service, {}, "/answers", header)
-        assert found == {("batch", *self.INTERACTIVE)}
-
-    def test_no_header(self, service: userlock.LockService) -> None:
-        assert self.terms(service, {}, "/answers", "") == {("interactive", *self.INTERACTIVE)}
-
     @pytest.mark.parametrize(
-        ("options", "path", "header"),
+        ("options", "path", "header", "expected"),
         [
-            ({"batch_prefixes": ["/tasks/"]}, "/tasks/nightly", ""),
-            ({"batch_prefixes": ["/tasks/"]}, "/tasks/nightly", "X-CloudTasks-QueueName"),
-            ({"trusted_headers": ["X-Mine"]}, "/answers", "X-Mine"),
+            *(({}, "/answers", header, ("batch", *INTERACTIVE)) for header in BATCH_HEADERS),
+            ({}, "/answers", "", ("interactive", *INTERACTIVE)),
+            # The controls: sources that are proven have the wait and the lease of batch.
+            *(
+                ({"batch_prefixes": ["/tasks/"]}, "/tasks/nightly", header, ("batch", *BATCH))
+                for header in ("", "X-CloudTasks-QueueName")
+            ),
+            ({"trusted_headers": ["X-Mine"]}, "/answers", "X-Mine", ("batch", *BATCH)),
         ],
     )
-    def test_a_proven_source(
-        self, service: userlock.LockService, options: dict[str, Any], path: str, header: str
+    def test_what_a_request_gets(
+        self,
+        service: userlock.LockService,
+        options: dict[str, Any],
+        path: str,
+        header: str,
+        expected: tuple[Any, ...],
     ) -> None:
-        """The control: the wait and the lease of batch."""
-        assert self.terms(service, options, path, header) == {("batch", *self.BATCH)}
+        assert self.terms(service, options, path, header) == {expected}
 
     @pytest.mark.parametrize(
         ("header", "expected"),
@@ -220,3 +174,48 @@ class TestTerms:
             with pytest.raises(userlock.LockTimeout):
                 lock.yield_to_waiters()
             assert clock.now() - started == pytest.approx(3, abs=0.1)
+
+
+# --- the bound of waiters ------------------------------------------------------------------------
+
+
+def test_the_policy_of_the_service_comes_before_the_default(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    policy = userlock.LockPolicy(interactive=userlock.PriorityPolicy(max_waiting=0))
+    service = userlock.LockService(store, clock=clock, policy=policy)
+    service.acquire("ann")
+    with (
+        RequestScope(service=service).open("GET", "/", lambda name: False),
+        pytest.raises(userlock.TooManyWaiting),
+    ):
+        userlock.acquire_lock("ann")
+
+
+def test_a_scope_inside_a_request_has_its_bound(service: userlock.LockService) -> None:
+    service.acquire("ann")
+    scope = RequestScope(service=service, max_waiting=0)
+    rejected = pytest.raises(userlock.TooManyWaiting)
+    with scope.open("GET", "/", lambda name: False), userlock.scope(service), rejected:
+        userlock.acquire_lock("ann")
+    with userlock.scope(service), pytest.raises(userlock.LockTimeout) as caught:
+        userlock.acquire_lock("ann", wait_timeout=0.1)
+    assert type(caught.value) is userlock.LockTimeout, "the control: outside there is none"
+
+
+@pytest.mark.parametrize(("most", "of_batch"), [(5, 3), (2, 1), (1, 1), (0, 0), (None, None)])
+def test_batch_leaves_places_to_interactive_requests(
+    service: userlock.LockService, most: int | None, of_batch: int | None
+) -> None:
+    scope = RequestScope(service=service, batch_prefixes=["/tasks/"], max_waiting=most)
+    for path_, expected in (("/", most), ("/tasks/nightly", of_batch)):
+        with scope.open("GET", path_, lambda name: False):
+            current = userlock.current_scope()
+            assert current is not None
+            assert current.max_waiting == expected
+
+
+@pytest.mark.parametrize("wrong", [-1, 2.5, "5"])
+def test_a_bound_that_is_none_is_refused_at_once(wrong: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="max_waiting must be"):
+        RequestScope(max_waiting=wrong)
