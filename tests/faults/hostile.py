@@ -10,7 +10,10 @@ import socket
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import pytest
+
 from tests.faults.proxy import FaultProxy
+from tests.servers import Memcached, RedisServer
 
 #: Between the pieces of a slow reply. Less than any time-out of a store, so that no single `recv`
 #: exceeds it.
@@ -37,6 +40,11 @@ class Reply(NamedTuple):
     slow: bool = False
     close: bool = False
     framed: bool = False
+
+    @staticmethod
+    def to(kind: str) -> tuple[Reply, ...]:
+        """Return those to clients of a Redis, or of a memcached."""
+        return REDIS if kind == "redis" else MEMCACHED
 
 
 DIGITS = b"9" * 5000
@@ -137,6 +145,14 @@ REDIS = (
     Reply("two replies", b"+OK\r\n:1\r\n"),
     Reply("two lists", b"*2\r\n$3\r\nabc\r\n:5\r\n*0\r\n"),
 )
+
+
+def real_server(request: pytest.FixtureRequest, kind: str) -> Memcached | RedisServer:
+    """Return the Redis of the tests, or their memcached."""
+    server: Memcached | RedisServer = request.getfixturevalue(
+        "redis_server" if kind == "redis" else "memcached"
+    )
+    return server
 
 
 class HostileServer(FaultProxy):

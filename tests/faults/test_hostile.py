@@ -16,8 +16,7 @@ from typing import NamedTuple
 import pytest
 import redis
 
-from tests.faults import hostile
-from tests.faults.hostile import HostileServer, Reply
+from tests.faults.hostile import HostileServer, Reply, real_server
 from tests.servers import Memcached, RedisServer
 from userlock.errors import LockServiceUnavailable
 from userlock.events import Listeners
@@ -114,10 +113,7 @@ LEGAL = {
 
 @contextlib.contextmanager
 def hostile_server(request: pytest.FixtureRequest, kind: str) -> Iterator[HostileServer]:
-    real: Memcached | RedisServer = request.getfixturevalue(
-        "redis_server" if kind == "redis" else "memcached"
-    )
-    with HostileServer(real.port) as server:
+    with HostileServer(real_server(request, kind).port) as server:
         yield server
 
 
@@ -197,9 +193,8 @@ def meet(server: HostileServer, store: LeaseStore, step: Step, reply: Reply) -> 
 def test_each_hostile_reply_is_an_outage_in_time(
     request: pytest.FixtureRequest, step: Step
 ) -> None:
-    replies = hostile.REDIS if step.kind == "redis" else hostile.MEMCACHED
     with hostile_server(request, step.kind) as server, store_on(server, step.kind) as store:
-        found = {reply.name: meet(server, store, step, reply) for reply in replies}
+        found = {reply.name: meet(server, store, step, reply) for reply in Reply.to(step.kind)}
         prepared(store)
     assert {name: wrong for name, wrong in found.items() if wrong is not None} == {}
 
@@ -208,12 +203,11 @@ def test_each_hostile_reply_is_an_outage_in_time(
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_reply_to_another_command_is_an_outage(request: pytest.FixtureRequest, kind: str) -> None:
     """The quick ones of the table above."""
-    replies = hostile.REDIS if kind == "redis" else hostile.MEMCACHED
     with hostile_server(request, kind) as server, store_on(server, kind) as store:
         found = {
             f"{step}: {reply.name}": meet(server, store, step, reply)
             for step in STEPS
-            for reply in replies
+            for reply in Reply.to(kind)
             if step.kind == kind and not step.new and reply.framed
         }
     assert {name: wrong for name, wrong in found.items() if wrong is not None} == {}
