@@ -187,29 +187,25 @@ def meet(server: HostileServer, store: LeaseStore, step: Step, reply: Reply) -> 
     return f"ended as {outcome!r}"
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("_user")
-@pytest.mark.parametrize("step", STEPS, ids=str)
+@pytest.mark.parametrize(
+    ("step", "only_quick"),
+    [
+        *(pytest.param(step, True, id=f"{step}, quick") for step in STEPS if not step.new),
+        *(pytest.param(step, False, id=str(step), marks=pytest.mark.slow) for step in STEPS),
+    ],
+)
 def test_each_hostile_reply_is_an_outage_in_time(
-    request: pytest.FixtureRequest, step: Step
+    request: pytest.FixtureRequest, step: Step, only_quick: bool
 ) -> None:
+    """The quick ones are replies to another command."""
     with hostile_server(request, step.kind) as server, store_on(server, step.kind) as store:
-        found = {reply.name: meet(server, store, step, reply) for reply in Reply.to(step.kind)}
-        prepared(store)
-    assert {name: wrong for name, wrong in found.items() if wrong is not None} == {}
-
-
-@pytest.mark.usefixtures("_user")
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_reply_to_another_command_is_an_outage(request: pytest.FixtureRequest, kind: str) -> None:
-    """The quick ones of the table above."""
-    with hostile_server(request, kind) as server, store_on(server, kind) as store:
         found = {
-            f"{step}: {reply.name}": meet(server, store, step, reply)
-            for step in STEPS
-            for reply in Reply.to(kind)
-            if step.kind == kind and not step.new and reply.framed
+            reply.name: meet(server, store, step, reply)
+            for reply in Reply.to(step.kind)
+            if reply.framed or not only_quick
         }
+        prepared(store)
     assert {name: wrong for name, wrong in found.items() if wrong is not None} == {}
 
 
