@@ -49,6 +49,15 @@ class Reply(NamedTuple):
 
 DIGITS = b"9" * 5000
 BINARY = bytes(range(256)) * 16
+#: What comes in place of a number.
+NUMBERS = (
+    ("a negative number", b"-5"),
+    ("5,000 digits", DIGITS),
+    ("21 digits", DIGITS[:21]),
+    ("no number", b"nan"),
+    ("a number with an underscore", b"1_0"),
+    ("nothing for a number", b""),
+)
 
 ANY = (
     Reply("silence"),
@@ -77,14 +86,7 @@ MEMCACHED = (
     Reply("a longer value, text", b"VALUE key 0 1 7\r\nabc\r\nEND\r\n"),
     *(
         Reply(f"{what}, {dialect}", line % text + rest)
-        for what, text in (
-            ("a negative number", b"-5"),
-            ("5,000 digits", DIGITS),
-            ("21 digits", DIGITS[:21]),
-            ("no number", b"nan"),
-            ("a number with an underscore", b"1_0"),
-            ("nothing for a number", b""),
-        )
+        for what, text in NUMBERS
         for dialect, line, rest in (
             ("length, meta", b"VA %b c7 t60\r\n", b"abc\r\n"),
             ("length, text", b"VALUE key 0 %b 7\r\n", b"abc\r\nEND\r\n"),
@@ -119,14 +121,7 @@ REDIS = (
     Reply("a longer value", b"$1\r\nabc\r\n"),
     *(
         Reply(f"{what}, {sign.decode()}", sign + text + b"\r\n" + rest)
-        for what, text in (
-            ("a negative number", b"-5"),
-            ("5,000 digits", DIGITS),
-            ("21 digits", DIGITS[:21]),
-            ("no number", b"nan"),
-            ("a number with an underscore", b"1_0"),
-            ("nothing for a number", b""),
-        )
+        for what, text in NUMBERS
         for sign, rest in ((b"$", b"abc\r\n"), (b"*", b":1\r\n"), (b":", b""))
         if (sign, text) != (b":", b"-5")
     ),
