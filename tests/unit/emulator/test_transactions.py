@@ -28,6 +28,7 @@ from userlock_emulator.datastore.transactions import State, TransactionTable
 KEY, OTHER = key("K", 1), key("K", 2)
 FRESH = key("K", 1, namespace="fresh")
 CHILD, SIBLING = key("Group", 1, "Child", 1), key("Group", 1, "Child", 2)
+NAMED, NAMED_SIBLING = key("Group", "a\x00b", "Child", 1), key("Group", "a\x00b", "Another", 1)
 UNKNOWN = "^Invalid transaction.$"
 WRITE = Mutation(upsert=entity(key("Written", 1), n=1))
 
@@ -91,6 +92,8 @@ FIRST_TWO = asking(orders=("n",), limit=2)
         (Optimistic, asking("__kind__"), putting(key("New", 1)), True),
         (OptimisticWithEntityGroups, looking_up(CHILD), putting(SIBLING), True),
         (OptimisticWithEntityGroups, looking_up(CHILD), putting(KEY), False),
+        (OptimisticWithEntityGroups, looking_up(NAMED), putting(NAMED_SIBLING), True),
+        (OptimisticWithEntityGroups, looking_up(NAMED), putting(key("Group", "a")), False),
         (
             OptimisticWithEntityGroups,
             asking("Child", filters=where(("__key__", "ancestor", key("Group", 1)))),
