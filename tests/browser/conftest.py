@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.cloud import ndb
@@ -19,7 +20,10 @@ from tests.servers import real
 from userlock.events import LISTENERS
 
 #: The devices that pages are tested on. `make test-browser` takes the phone: room is scarce there.
-VIEWPORTS = {"phone": {"width": 375, "height": 812}, "desktop": {"width": 1280, "height": 800}}
+VIEWPORTS: dict[str, Any] = {
+    "phone": {"width": 375, "height": 812},
+    "desktop": {"width": 1280, "height": 800},
+}
 DEVICES = ("phone", pytest.param("desktop", marks=pytest.mark.slow))
 #: `make test-browser` looks at the light phone, `make test-all` at the other one too.
 LOOKS = pytest.mark.parametrize(
@@ -55,11 +59,33 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
+#: Opens a window, in which addresses begin with a URL: see `open_window`.
+OpenWindow = Callable[..., Page]
+
+
 @pytest.fixture
-def page(browser: Browser, site: Stack) -> Iterator[Page]:
+def open_window(browser: Browser) -> Iterator[OpenWindow]:
+    """Provide windows of a device and a colour scheme; they are closed after the test."""
+    with contextlib.ExitStack() as opened:
+
+        def open_(
+            url: str | None, device: str = "desktop", scheme: Any = "light", *, scripts: bool = True
+        ) -> Page:
+            context = browser.new_context(
+                base_url=url,
+                viewport=VIEWPORTS[device],
+                color_scheme=scheme,
+                java_script_enabled=scripts,
+            )
+            return opened.enter_context(context).new_page()
+
+        yield open_
+
+
+@pytest.fixture
+def page(open_window: OpenWindow, site: Stack) -> Page:
     """Open a desktop window."""
-    with browser.new_context(base_url=site.app_url, viewport={"width": 1280, "height": 800}) as it:
-        yield it.new_page()
+    return open_window(site.app_url)
 
 
 @pytest.fixture(scope="session")

@@ -19,11 +19,10 @@ from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
-from playwright.sync_api import Browser
 
 import userlock
 from tests.browser.access import serious
-from tests.browser.conftest import DEVICES, SCHEMES, VIEWPORTS
+from tests.browser.conftest import DEVICES, SCHEMES, OpenWindow
 from tests.documents import ROOT, pages
 from tools.site_pages import FROM_ELSEWHERE
 
@@ -150,37 +149,33 @@ def address(built: Path) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_no_page_is_wider_than_a_phone(browser: Browser, address: str, built: Path) -> None:
-    viewport: Any = VIEWPORTS["phone"]
-    with browser.new_context(base_url=address, viewport=viewport) as context:
-        page = context.new_page()
-        for file in sorted(built.rglob("*.html")):
-            page.goto(f"/{file.relative_to(built)}")
-            root = "document.documentElement"
-            assert page.evaluate(f"{root}.scrollWidth <= {root}.clientWidth"), file.name
+def test_no_page_is_wider_than_a_phone(open_window: OpenWindow, address: str, built: Path) -> None:
+    page = open_window(address, "phone")
+    for file in sorted(built.rglob("*.html")):
+        page.goto(f"/{file.relative_to(built)}")
+        root = "document.documentElement"
+        assert page.evaluate(f"{root}.scrollWidth <= {root}.clientWidth"), file.name
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_page_keeps_nobody_out(browser: Browser, address: str, device: str, scheme: Any) -> None:
-    viewport: Any = VIEWPORTS[device]
-    with browser.new_context(base_url=address, viewport=viewport, color_scheme=scheme) as context:
-        page = context.new_page()
-        for name in ("index", "models", "fencing", "reference/locks"):
-            page.goto(f"/{name}.html")
-            assert serious(page) == [], name
+def test_a_page_keeps_nobody_out(
+    open_window: OpenWindow, address: str, device: str, scheme: Any
+) -> None:
+    page = open_window(address, device, scheme)
+    for name in ("index", "models", "fencing", "reference/locks"):
+        page.goto(f"/{name}.html")
+        assert serious(page) == [], name
 
 
 @pytest.mark.parametrize("name", ["index", "fencing"])
-def test_drawings_can_be_read_on_a_phone(browser: Browser, address: str, name: str) -> None:
+def test_drawings_can_be_read_on_a_phone(open_window: OpenWindow, address: str, name: str) -> None:
     """They scroll within the page."""
-    viewport: Any = VIEWPORTS["phone"]
-    with browser.new_context(base_url=address, viewport=viewport) as context:
-        page = context.new_page()
-        page.goto(f"/{name}.html")
-        drawing = page.locator(".timeline").first
-        assert drawing.evaluate("each => each.scrollWidth > each.clientWidth")
-        assert drawing.get_attribute("tabindex") == "0"
+    page = open_window(address, "phone")
+    page.goto(f"/{name}.html")
+    drawing = page.locator(".timeline").first
+    assert drawing.evaluate("each => each.scrollWidth > each.clientWidth")
+    assert drawing.get_attribute("tabindex") == "0"
 
 
 def test_mistakes_are_errors(tmp_path: Path) -> None:

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 import userlock
 from sample_app.stack import Stack
-from tests.browser.access import serious
-from tests.browser.conftest import DEVICES, SCHEMES, VIEWPORTS
-from tests.browser.pictures import photograph
+from tests.browser.access import assert_usable
+from tests.browser.conftest import DEVICES, SCHEMES, OpenWindow
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ def service(site: Stack) -> Iterator[userlock.LockService]:
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("device", DEVICES)
 def test_breaking_a_lock(
-    browser: Browser,
+    open_window: OpenWindow,
     site: Stack,
     service: userlock.LockService,
     screenshots: Path,
@@ -36,26 +35,19 @@ def test_breaking_a_lock(
     scheme: Any,
 ) -> None:
     service.acquire("hanging", request="POST /learners/hanging/exercises")
-    viewport: Any = VIEWPORTS[device]
-    with browser.new_context(
-        base_url=site.app_url, viewport=viewport, color_scheme=scheme
-    ) as context:
-        page = context.new_page()
+    page = open_window(site.app_url, device, scheme)
 
-        def look(at: str) -> None:
-            photograph(page, screenshots / f"inspector-{at}-{device}-{scheme}.png")
-            assert serious(page) == []
-            wider = page.evaluate("document.scrollingElement.scrollWidth - window.innerWidth")
-            assert wider <= 0, f"{at}: {wider} pixels are hidden"
+    def look(at: str) -> None:
+        assert_usable(page, screenshots / f"inspector-{at}-{device}-{scheme}.png")
 
-        page.goto("/userlock/")
-        look("locks")
-        page.get_by_role("button", name="Break the lock hanging").click()
-        expect(page.get_by_role("heading", name="Break the lock “hanging”?")).to_be_visible()
-        expect(page.get_by_text("POST /learners/hanging/exercises")).to_be_visible()
-        look("question")
-        assert service.holder("hanging") is not None, "it asks first"
-        page.get_by_role("button", name="Break the lock").click()
-        expect(page.get_by_role("heading", name="Lock broken")).to_be_visible()
-        look("done")
+    page.goto("/userlock/")
+    look("locks")
+    page.get_by_role("button", name="Break the lock hanging").click()
+    expect(page.get_by_role("heading", name="Break the lock “hanging”?")).to_be_visible()
+    expect(page.get_by_text("POST /learners/hanging/exercises")).to_be_visible()
+    look("question")
+    assert service.holder("hanging") is not None, "it asks first"
+    page.get_by_role("button", name="Break the lock").click()
+    expect(page.get_by_role("heading", name="Lock broken")).to_be_visible()
+    look("done")
     assert service.holder("hanging") is None

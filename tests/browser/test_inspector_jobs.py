@@ -9,13 +9,12 @@ from typing import Any
 import flask
 import pytest
 from google.cloud import ndb
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 from werkzeug.serving import make_server
 
 import userlock
-from tests.browser.access import serious
-from tests.browser.conftest import DEVICES, SCHEMES, VIEWPORTS, served
-from tests.browser.pictures import photograph
+from tests.browser.access import assert_usable
+from tests.browser.conftest import DEVICES, SCHEMES, OpenWindow, served
 from userlock.contrib.flask import UserLock
 from userlock.contrib.inspector import Inspector
 from userlock.outbox import Outbox, Retry
@@ -73,28 +72,21 @@ def office(ndb_client: ndb.Client) -> Iterator[Office]:
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("device", DEVICES)
 def test_dead_jobs_are_looked_at_redriven_and_purged(
-    browser: Browser, office: Office, screenshots: Path, device: str, scheme: Any
+    open_window: OpenWindow, office: Office, screenshots: Path, device: str, scheme: Any
 ) -> None:
     office.fill(3)
-    viewport: Any = VIEWPORTS[device]
-    with browser.new_context(
-        base_url=office.url, viewport=viewport, color_scheme=scheme
-    ) as context:
-        page = context.new_page()
+    page = open_window(office.url, device, scheme)
 
-        def look(at: str) -> None:
-            photograph(page, screenshots / f"jobs-{at}-{device}-{scheme}.png")
-            assert serious(page) == []
-            wider = page.evaluate("document.scrollingElement.scrollWidth - window.innerWidth")
-            assert wider <= 0, f"{at}: {wider} pixels are hidden"
+    def look(at: str) -> None:
+        picture = screenshots / f"jobs-{at}-{device}-{scheme}.png"
+        assert_usable(page, picture)
 
-        _work(page, look)
+    _work(page, look)
 
 
-def test_it_works_without_scripts(browser: Browser, office: Office) -> None:
+def test_it_works_without_scripts(open_window: OpenWindow, office: Office) -> None:
     office.fill(3)
-    with browser.new_context(base_url=office.url, java_script_enabled=False) as context:
-        _work(context.new_page(), lambda at: None)
+    _work(open_window(office.url, scripts=False), lambda at: None)
 
 
 def _work(page: Page, look: Any) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import flask
 import pytest
 from google.cloud import ndb
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 from werkzeug.serving import make_server
 
 import userlock
-from tests.browser.access import serious
-from tests.browser.conftest import DEVICES, SCHEMES, VIEWPORTS, served
+from tests.browser.access import assert_usable, serious
+from tests.browser.conftest import DEVICES, SCHEMES, OpenWindow, served
 from tests.browser.pictures import photograph
 from userlock.contrib.flask import Flows, UserLock
 from userlock.contrib.inspector import Inspector
@@ -94,51 +94,42 @@ def travel(ndb_client: ndb.Client) -> Iterator[Travel]:
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_stuck_request_is_looked_at_and_completed(
-    browser: Browser, travel: Travel, screenshots: Path, device: str, scheme: Any
+    open_window: OpenWindow, travel: Travel, screenshots: Path, device: str, scheme: Any
 ) -> None:
     travel.fill()
-    viewport: Any = VIEWPORTS[device]
-    with browser.new_context(
-        base_url=travel.url, viewport=viewport, color_scheme=scheme
-    ) as context:
-        page = context.new_page()
+    page = open_window(travel.url, device, scheme)
 
-        def look(at: str) -> None:
-            file = screenshots / f"requests-{at}-{device}-{scheme}.png"
-            photograph(page, file, full_page=True)
-            assert serious(page) == []
-            wider = page.evaluate("document.scrollingElement.scrollWidth - window.innerWidth")
-            assert wider <= 0, f"{at}: {wider} pixels are hidden"
+    def look(at: str) -> None:
+        picture = screenshots / f"requests-{at}-{device}-{scheme}.png"
+        assert_usable(page, picture, full_page=True)
 
-        _work(page, look)
+    _work(page, look)
 
 
-def test_it_works_without_scripts(browser: Browser, travel: Travel) -> None:
+def test_it_works_without_scripts(open_window: OpenWindow, travel: Travel) -> None:
     travel.fill()
-    with browser.new_context(base_url=travel.url, java_script_enabled=False) as context:
-        _work(context.new_page(), lambda at: None)
+    _work(open_window(travel.url, scripts=False), lambda at: None)
 
 
 def test_hidden_users_and_keys_are_typed(
-    browser: Browser, travel: Travel, screenshots: Path
+    open_window: OpenWindow, travel: Travel, screenshots: Path
 ) -> None:
     travel.fill()
     userlock.configure(show_ids="masked")
-    with browser.new_context(base_url=travel.url) as context:
-        page = context.new_page()
-        page.goto("/userlock/requests")
-        photograph(page, screenshots / "requests-hidden.png", full_page=True)
-        assert serious(page) == []
-        page.get_by_label("Show the request with the key").fill("payment-1234-of-november")
-        page.get_by_label("of the user").fill("ann")
-        page.get_by_role("button", name="Show").click()
-        photograph(page, screenshots / "requests-hidden-one.png", full_page=True)
-        for button in ("Complete …", "Complete the request"):
-            page.get_by_label("Type its key again").fill("payment-1234-of-november")
-            page.get_by_label("and its user").fill("ann")
-            page.get_by_role("button", name=button).click()
-        expect(page.get_by_role("heading", name="Request completed")).to_be_visible()
-        assert "ann" not in page.content()
+    page = open_window(travel.url)
+    page.goto("/userlock/requests")
+    photograph(page, screenshots / "requests-hidden.png", full_page=True)
+    assert serious(page) == []
+    page.get_by_label("Show the request with the key").fill("payment-1234-of-november")
+    page.get_by_label("of the user").fill("ann")
+    page.get_by_role("button", name="Show").click()
+    photograph(page, screenshots / "requests-hidden-one.png", full_page=True)
+    for button in ("Complete …", "Complete the request"):
+        page.get_by_label("Type its key again").fill("payment-1234-of-november")
+        page.get_by_label("and its user").fill("ann")
+        page.get_by_role("button", name=button).click()
+    expect(page.get_by_role("heading", name="Request completed")).to_be_visible()
+    assert "ann" not in page.content()
 
 
 def _work(page: Page, look: Any) -> None:

@@ -8,21 +8,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from sample_app.stack import Stack
 from tests.browser.access import serious
-from tests.browser.conftest import SCHEMES
+from tests.browser.conftest import SCHEMES, OpenWindow
 from tests.browser.people import join
 from tests.browser.pictures import photograph
 
 
 @pytest.fixture(params=SCHEMES)
-def window(request: pytest.FixtureRequest, browser: Browser, site: Stack) -> Iterator[Page]:
-    with browser.new_context(
-        base_url=site.app_url, viewport={"width": 1280, "height": 800}, color_scheme=request.param
-    ) as context:
-        yield context.new_page()
+def window(request: pytest.FixtureRequest, open_window: OpenWindow, site: Stack) -> Iterator[Page]:
+    yield open_window(site.app_url, scheme=request.param)
     mailbox = urllib.request.Request(f"{site.app_url}/jobs/post-office", b"open=yes")  # noqa: S310
     with urllib.request.urlopen(mailbox, timeout=30):  # noqa: S310
         pass
@@ -64,9 +61,8 @@ def test_a_mail_that_is_tried_again_dies_and_is_redriven(
     expect(window.get_by_role("heading", name="Mails")).to_be_visible()
 
 
-def test_without_scripts_the_inspector_lists_them(browser: Browser, site: Stack) -> None:
-    with browser.new_context(base_url=site.app_url, java_script_enabled=False) as context:
-        page = context.new_page()
-        page.goto("/jobs")
-        page.get_by_role("main").get_by_role("link", name="inspector").click()
-        expect(page.get_by_role("heading", name="Jobs", exact=True)).to_be_visible()
+def test_without_scripts_the_inspector_lists_them(open_window: OpenWindow, site: Stack) -> None:
+    page = open_window(site.app_url, scripts=False)
+    page.goto("/jobs")
+    page.get_by_role("main").get_by_role("link", name="inspector").click()
+    expect(page.get_by_role("heading", name="Jobs", exact=True)).to_be_visible()

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from sample_app.stack import Stack
-from tests.browser.access import serious
-from tests.browser.conftest import LOOKS, VIEWPORTS
-from tests.browser.pictures import photograph
+from tests.browser.access import assert_usable, serious
+from tests.browser.conftest import LOOKS, VIEWPORTS, OpenWindow
 
 
 def run(page: Page, between: str) -> int:
@@ -41,42 +40,34 @@ def test_updates_are_lost_without_the_lock_and_none_with_it(page: Page) -> None:
 @pytest.mark.slow
 @LOOKS
 def test_all_four(
-    browser: Browser, site: Stack, screenshots: Path, device: str, scheme: Any
+    open_window: OpenWindow, site: Stack, screenshots: Path, device: str, scheme: Any
 ) -> None:
-    viewport: Any = VIEWPORTS[device]
-    with browser.new_context(
-        base_url=site.app_url, viewport=viewport, color_scheme=scheme
-    ) as context:
-        page = context.new_page()
-        page.goto("/lab/")
-        assert serious(page) == []
-        for label in ("Concurrent clients", "Requests per client"):
-            page.get_by_label(label).fill("3")
-        page.get_by_role("button", name="Run all four").click()
-        expect(page.get_by_text("The result stays at")).to_be_visible(timeout=60_000)
-        expect(page.get_by_role("region", name="Timeline")).to_have_count(4)
-        expect(page.get_by_role("definition").first).to_contain_text("lost")
-        photograph(page, screenshots / f"lab-{device}-{scheme}.png", full_page=True)
-        assert serious(page) == []
-        wider = page.evaluate("document.scrollingElement.scrollWidth - window.innerWidth")
-        assert wider <= 0, f"{wider} pixels are hidden"
-        # The figure that decides is seen without scrolling.
-        head = page.get_by_role("rowheader", name="Lost updates").bounding_box()
-        assert head is not None
-        assert head["x"] + head["width"] <= viewport["width"]
+    page = open_window(site.app_url, device, scheme)
+    page.goto("/lab/")
+    assert serious(page) == []
+    for label in ("Concurrent clients", "Requests per client"):
+        page.get_by_label(label).fill("3")
+    page.get_by_role("button", name="Run all four").click()
+    expect(page.get_by_text("The result stays at")).to_be_visible(timeout=60_000)
+    expect(page.get_by_role("region", name="Timeline")).to_have_count(4)
+    expect(page.get_by_role("definition").first).to_contain_text("lost")
+    assert_usable(page, screenshots / f"lab-{device}-{scheme}.png", full_page=True)
+    # The figure that decides is seen without scrolling.
+    head = page.get_by_role("rowheader", name="Lost updates").bounding_box()
+    assert head is not None
+    assert head["x"] + head["width"] <= VIEWPORTS[device]["width"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scripts", [True, False])
-def test_progress_is_shown(browser: Browser, site: Stack, scripts: bool) -> None:
-    with browser.new_context(base_url=site.app_url, java_script_enabled=scripts) as context:
-        page = context.new_page()
-        page.goto("/lab/")
-        page.get_by_role("button", name="Run", exact=True).click()
-        bar = page.locator("progress")
-        timeline = page.get_by_role("region", name="Timeline").locator("svg")
-        expect(bar.or_(timeline)).to_be_visible()
-        while not scripts and not timeline.count():
-            page.get_by_role("link", name="Refresh").click()
-            expect(bar.or_(timeline)).to_be_visible()  # while a page comes, it has neither
-        expect(timeline).to_be_visible(timeout=60_000)
+def test_progress_is_shown(open_window: OpenWindow, site: Stack, scripts: bool) -> None:
+    page = open_window(site.app_url, scripts=scripts)
+    page.goto("/lab/")
+    page.get_by_role("button", name="Run", exact=True).click()
+    bar = page.locator("progress")
+    timeline = page.get_by_role("region", name="Timeline").locator("svg")
+    expect(bar.or_(timeline)).to_be_visible()
+    while not scripts and not timeline.count():
+        page.get_by_role("link", name="Refresh").click()
+        expect(bar.or_(timeline)).to_be_visible()  # while a page comes, it has neither
+    expect(timeline).to_be_visible(timeout=60_000)

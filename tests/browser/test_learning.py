@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from sample_app import catalogue
 from sample_app.stack import Stack
 from tests.browser.access import serious
+from tests.browser.conftest import OpenWindow
 from tests.browser.people import join, sign_in
 from tests.browser.pictures import photograph
 
 
 @pytest.fixture(params=[True, False], ids=["scripts", "no-scripts"])
-def window(request: pytest.FixtureRequest, browser: Browser, site: Stack) -> Iterator[Page]:
+def window(request: pytest.FixtureRequest, open_window: OpenWindow, site: Stack) -> Page:
     """Open a phone's window, with JavaScript and without."""
-    with browser.new_context(
-        base_url=site.app_url,
-        viewport={"width": 375, "height": 812},
-        java_script_enabled=request.param,
-    ) as context:
-        yield context.new_page()
+    return open_window(site.app_url, "phone", scripts=request.param)
 
 
 def newcomer(request: pytest.FixtureRequest) -> str:

@@ -11,10 +11,10 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from sample_app.stack import Stack
-from tests.browser.access import serious
-from tests.browser.conftest import LOOKS, VIEWPORTS
+from tests.browser.access import assert_usable, serious
+from tests.browser.conftest import LOOKS, OpenWindow
 from tests.browser.people import sign_in
-from tests.browser.pictures import photograph, upload
+from tests.browser.pictures import upload
 from tests.waiting import wait_until
 
 #: Each page with the user that is signed in.
@@ -88,7 +88,7 @@ def finished(site: Stack, between: str) -> str:
 @LOOKS
 @pytest.mark.parametrize(("who", "path"), PAGES)
 def test_a_page(
-    browser: Browser,
+    open_window: OpenWindow,
     site: Stack,
     places: dict[str, str],
     screenshots: Path,
@@ -99,25 +99,18 @@ def test_a_page(
 ) -> None:
     for name, place in places.items():
         path = path.replace(name, place)
-    viewport: Any = VIEWPORTS[device]
-    with browser.new_context(
-        base_url=site.app_url, viewport=viewport, color_scheme=scheme
-    ) as context:
-        page = context.new_page()
-        if who:
-            sign_in(page, who)
-        said: list[str] = []
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("console", lambda message: said.append(message.text) if wrong(message) else None)
-        answer = page.goto(path)
-        assert answer is not None
-        assert answer.status == (404 if path.endswith("nobody") else 200)
-        picture = f"{who} {path}".strip(" /").replace("/", "-").replace("?", "-") or "choice"
-        photograph(page, screenshots / f"{picture}-{device}-{scheme}.png", full_page=True)
-        assert serious(page) == []
-        wider = page.evaluate("document.scrollingElement.scrollWidth - window.innerWidth")
-        assert wider <= 0, f"{wider} pixels are hidden"
-        assert said == []
+    page = open_window(site.app_url, device, scheme)
+    if who:
+        sign_in(page, who)
+    said: list[str] = []
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("console", lambda message: said.append(message.text) if wrong(message) else None)
+    answer = page.goto(path)
+    assert answer is not None
+    assert answer.status == (404 if path.endswith("nobody") else 200)
+    picture = f"{who} {path}".strip(" /").replace("/", "-").replace("?", "-") or "choice"
+    assert_usable(page, screenshots / f"{picture}-{device}-{scheme}.png", full_page=True)
+    assert said == []
 
 
 def wrong(message: Any) -> bool:

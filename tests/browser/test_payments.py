@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Error, Page, expect
+from playwright.sync_api import Error, Page, expect
 
 from sample_app.stack import Stack
-from tests.browser.access import serious
-from tests.browser.conftest import SCHEMES
+from tests.browser.access import assert_usable
+from tests.browser.conftest import SCHEMES, VIEWPORTS, OpenWindow
 from tests.browser.people import join
 from tests.browser.pictures import photograph
 
 
 @pytest.fixture(params=SCHEMES)
-def window(request: pytest.FixtureRequest, browser: Browser, site: Stack) -> Iterator[Page]:
-    scheme = request.param
-    with browser.new_context(
-        base_url=site.app_url, viewport={"width": 1280, "height": 800}, color_scheme=scheme
-    ) as context:
-        page = context.new_page()
-        join(page, f"Buyer {scheme}")
-        yield page
+def window(request: pytest.FixtureRequest, open_window: OpenWindow, site: Stack) -> Page:
+    page = open_window(site.app_url, scheme=request.param)
+    join(page, f"Buyer {request.param}")
+    return page
 
 
 def stage(page: Page, provider: str = "charges", worker: str = "lives") -> None:
@@ -58,8 +53,7 @@ def test_pressed_twice_and_killed_in_the_middle(
     expect(answers.filter(has_text="the stored answer again")).to_have_count(1, timeout=30_000)
     expect(charges).to_have_count(1)
     expect(charges).to_contain_text("29.00")
-    photograph(window, screenshots / f"payments-twice-{scheme}.png", full_page=True)
-    assert serious(window) == []
+    assert_usable(window, screenshots / f"payments-twice-{scheme}.png", full_page=True)
 
     window.get_by_role("link", name="New request").click()
     stage(window, worker="is killed after the charge, before it is stored")
@@ -71,8 +65,7 @@ def test_pressed_twice_and_killed_in_the_middle(
     expect(window.locator("#orders tr").first).to_contain_text(
         re.compile("open|paid"), timeout=30_000
     )
-    photograph(window, screenshots / f"payments-killed-{scheme}.png", full_page=True)
-    assert serious(window) == []
+    assert_usable(window, screenshots / f"payments-killed-{scheme}.png", full_page=True)
     nothing_goes_wrong(window)
     window.get_by_role("button", name="Buy").click()
     expect(answers.filter(has_text="in attempt 2")).not_to_have_count(0, timeout=30_000)
@@ -81,34 +74,30 @@ def test_pressed_twice_and_killed_in_the_middle(
     expect(charges.first).to_contain_text("45.00")
     expect(window.locator("#orders tr").first).to_contain_text("paid")
     photograph(window, screenshots / f"payments-{scheme}.png", full_page=True)
-    window.set_viewport_size({"width": 375, "height": 812})
-    photograph(window, screenshots / f"payments-phone-{scheme}.png", full_page=True)
-    wider = window.evaluate("document.scrollingElement.scrollWidth - window.innerWidth")
-    assert wider <= 0, f"{wider} pixels are hidden"
-    assert serious(window) == []
+    window.set_viewport_size(VIEWPORTS["phone"])
+    assert_usable(window, screenshots / f"payments-phone-{scheme}.png", full_page=True)
 
 
 @pytest.mark.slow
-def test_without_scripts(browser: Browser, site: Stack) -> None:
-    with browser.new_context(base_url=site.app_url, java_script_enabled=False) as context:
-        page = context.new_page()
-        join(page, "Plain Buyer")
-        page.goto("/payments")
-        assert page.get_by_role("button", name="Send it twice").is_hidden()
-        stage(page, "is down for maintenance (503)", "is killed after the order is stored")
-        page.get_by_role("radio", name="Stars by naked eye").check()
-        where = page.url
-        # The worker dies, and the browser shows so, unless it sends the form again itself.
-        with contextlib.suppress(Error):
-            page.get_by_role("button", name="Buy").click()
-        page.goto(where)
-        expect(page.locator("#orders tr")).to_contain_text("open")
+def test_without_scripts(open_window: OpenWindow, site: Stack) -> None:
+    page = open_window(site.app_url, scripts=False)
+    join(page, "Plain Buyer")
+    page.goto("/payments")
+    assert page.get_by_role("button", name="Send it twice").is_hidden()
+    stage(page, "is down for maintenance (503)", "is killed after the order is stored")
+    page.get_by_role("radio", name="Stars by naked eye").check()
+    where = page.url
+    # The worker dies, and the browser shows so, unless it sends the form again itself.
+    with contextlib.suppress(Error):
+        page.get_by_role("button", name="Buy").click()
+    page.goto(where)
+    expect(page.locator("#orders tr")).to_contain_text("open")
+    page.get_by_role("button", name="Send it again").click(timeout=30_000)
+    expect(page.get_by_role("status")).to_contain_text("Another service does not answer")
+    stage(page)
+    assert page.url == where
+    for words in ("Paid: “Stars by naked eye”", "This is the stored answer again."):
         page.get_by_role("button", name="Send it again").click(timeout=30_000)
-        expect(page.get_by_role("status")).to_contain_text("Another service does not answer")
-        stage(page)
-        assert page.url == where
-        for words in ("Paid: “Stars by naked eye”", "This is the stored answer again."):
-            page.get_by_role("button", name="Send it again").click(timeout=30_000)
-            expect(page.get_by_role("status")).to_contain_text(words)
-        expect(page.locator("#charges tr")).to_have_count(1)
-        expect(page.locator("#charges tr")).to_contain_text("29.00")
+        expect(page.get_by_role("status")).to_contain_text(words)
+    expect(page.locator("#charges tr")).to_have_count(1)
+    expect(page.locator("#charges tr")).to_contain_text("29.00")

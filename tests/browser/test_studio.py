@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from sample_app.stack import Stack
+from tests.browser.conftest import OpenWindow
 from tests.browser.people import join
 from tests.browser.pictures import photograph, upload
 
 
 @pytest.fixture(params=[True, False], ids=["scripts", "no-scripts"])
-def window(request: pytest.FixtureRequest, browser: Browser, site: Stack) -> Iterator[Page]:
+def window(request: pytest.FixtureRequest, open_window: OpenWindow, site: Stack) -> Page:
     """Open a phone's window as a new learner, with JavaScript and without."""
-    scripts: bool = request.param
-    with browser.new_context(
-        base_url=site.app_url,
-        viewport={"width": 375, "height": 812},
-        color_scheme="dark" if scripts else "light",
-        java_script_enabled=scripts,
-    ) as context:
-        page = context.new_page()
-        kind = "scripted" if scripts else "plain"
-        join(page, f"{kind} {request.node.originalname.replace('_', ' ')}")
-        page.goto("/projects")
-        yield page
+    kind, scheme = ("scripted", "dark") if request.param else ("plain", "light")
+    page = open_window(site.app_url, "phone", scheme, scripts=request.param)
+    join(page, f"{kind} {request.node.originalname.replace('_', ' ')}")
+    page.goto("/projects")
+    return page
 
 
 def begin(window: Page, title: str) -> None:
     window.get_by_label("Title").fill(title)
     window.get_by_role("button", name="Begin").click()
     expect(window.get_by_role("status")).to_contain_text(f"“{title}” has begun.")
+
+
+def reload_until(window: Page, there: Callable[[], bool]) -> None:
+    """Load the page again until the job that runs beside it has changed it."""
+    for _ in range(60):
+        if there():
+            return
+        window.wait_for_timeout(250)
+        window.reload()
+    assert there()
 
 
 def test_names(window: Page) -> None:
@@ -90,18 +94,8 @@ def test_over_the_plan(window: Page, screenshots: Path) -> None:
     for title in ("one", "two", "three", "four"):
         begin(window, title)
     flag = window.get_by_text("over your plan: read only")
-    for _ in range(60):  # the job runs beside
-        if flag.count():
-            break
-        window.wait_for_timeout(250)
-        window.reload()
-    expect(flag).to_have_count(1)
+    reload_until(window, lambda: flag.count() == 1)
     photograph(window, screenshots / "studio-over-quota.png", full_page=True)
     window.get_by_role("button", name="Upgrade to plus").click()
-    for _ in range(60):
-        if not flag.count():
-            break
-        window.wait_for_timeout(250)
-        window.reload()
-    expect(flag).to_have_count(0)
+    reload_until(window, lambda: flag.count() == 0)
     expect(window.get_by_role("heading", name="Your plan: plus")).to_be_visible()

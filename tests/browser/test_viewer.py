@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 from google.cloud import datastore
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 import userlock_emulator
-from tests.browser.access import serious
-from tests.browser.conftest import LOOKS, VIEWPORTS
-from tests.browser.pictures import photograph
+from tests.browser.access import assert_usable
+from tests.browser.conftest import LOOKS, OpenWindow
 from tests.unit.emulator.waiting import Started
 from tests.waiting import wait_until
 from userlock_emulator.datastore import locks
@@ -50,59 +49,51 @@ def stuck(client: datastore.Client) -> Any:
 
 @LOOKS
 def test_every_page(
-    browser: Browser,
+    open_window: OpenWindow,
     emulator: userlock_emulator.Emulator,
     screenshots: Path,
     device: str,
     scheme: Any,
 ) -> None:
-    viewport: Any = VIEWPORTS[device]
-    with browser.new_context(
-        base_url=emulator.viewer_url, viewport=viewport, color_scheme=scheme
-    ) as context:
-        page = context.new_page()
-        said: list[str] = []
-        page.on("console", lambda message: said.append(message.text))
+    page = open_window(emulator.viewer_url, device, scheme)
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
 
-        def look(at: str) -> None:
-            photograph(page, screenshots / f"viewer-{at}-{device}-{scheme}.png")
-            assert serious(page) == []
-            wider = page.evaluate("document.scrollingElement.scrollWidth - window.innerWidth")
-            assert wider <= 0, f"{at}: {wider} pixels are hidden"
+    def look(at: str) -> None:
+        assert_usable(page, screenshots / f"viewer-{at}-{device}-{scheme}.png")
 
-        page.goto("")
-        look("kinds")
-        page.get_by_role("link", name="Order", exact=True).click()
-        look("kind")
-        page.get_by_role("link", name="Order, 1", exact=True).click()
-        look("entity")
-        page.get_by_role("link", name="Edit", exact=True).click()
-        look("edit")
-        page.goto("query?gql=SELECT * FROM Order WHERE total > 5")
-        page.get_by_text("Query by form").click()
-        look("query")
-        page.get_by_role("link", name="Faults").click()
-        look("faults")
-        page.get_by_role("link", name="Reset…").click()
-        look("reset")
-        client = datastore.Client()
-        transaction = stuck(client)
-        writer = Started(lambda: client.put(datastore.Entity(client.key("Order", 1))))
-        wait_until(lambda: emulator.waiting)
-        page.get_by_role("link", name="Transactions").click()
-        expect(page.get_by_text("1 request waits for this transaction")).to_be_visible()
-        look("transactions")
-        transaction.rollback()
-        writer.result()
-        # The policy against scripts and foreign styles refused nothing of the page's own.
-        assert not said
+    page.goto("")
+    look("kinds")
+    page.get_by_role("link", name="Order", exact=True).click()
+    look("kind")
+    page.get_by_role("link", name="Order, 1", exact=True).click()
+    look("entity")
+    page.get_by_role("link", name="Edit", exact=True).click()
+    look("edit")
+    page.goto("query?gql=SELECT * FROM Order WHERE total > 5")
+    page.get_by_text("Query by form").click()
+    look("query")
+    page.get_by_role("link", name="Faults").click()
+    look("faults")
+    page.get_by_role("link", name="Reset…").click()
+    look("reset")
+    client = datastore.Client()
+    transaction = stuck(client)
+    writer = Started(lambda: client.put(datastore.Entity(client.key("Order", 1))))
+    wait_until(lambda: emulator.waiting)
+    page.get_by_role("link", name="Transactions").click()
+    expect(page.get_by_text("1 request waits for this transaction")).to_be_visible()
+    look("transactions")
+    transaction.rollback()
+    writer.result()
+    # The policy against scripts and foreign styles refused nothing of the page's own.
+    assert not said
 
 
 @pytest.fixture
-def plain(browser: Browser, emulator: userlock_emulator.Emulator) -> Iterator[Page]:
+def plain(open_window: OpenWindow, emulator: userlock_emulator.Emulator) -> Page:
     """Open a window without JavaScript."""
-    with browser.new_context(base_url=emulator.viewer_url, java_script_enabled=False) as context:
-        yield context.new_page()
+    return open_window(emulator.viewer_url, scripts=False)
 
 
 def test_an_entity_is_edited_and_deleted_without_scripts(plain: Page) -> None:

@@ -10,7 +10,10 @@ import socket
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import pytest
+
 from tests.faults.proxy import FaultProxy
+from tests.servers import Memcached, RedisServer
 
 #: Between the pieces of a slow reply. Less than any time-out of a store, so that no single `recv`
 #: exceeds it.
@@ -38,9 +41,23 @@ class Reply(NamedTuple):
     close: bool = False
     framed: bool = False
 
+    @staticmethod
+    def to(kind: str) -> tuple[Reply, ...]:
+        """Return those to clients of a Redis, or of a memcached."""
+        return REDIS if kind == "redis" else MEMCACHED
+
 
 DIGITS = b"9" * 5000
 BINARY = bytes(range(256)) * 16
+#: What comes in place of a number.
+NUMBERS = (
+    ("a negative number", b"-5"),
+    ("5,000 digits", DIGITS),
+    ("21 digits", DIGITS[:21]),
+    ("no number", b"nan"),
+    ("a number with an underscore", b"1_0"),
+    ("nothing for a number", b""),
+)
 
 ANY = (
     Reply("silence"),
@@ -69,14 +86,7 @@ MEMCACHED = (
     Reply("a longer value, text", b"VALUE key 0 1 7\r\nabc\r\nEND\r\n"),
     *(
         Reply(f"{what}, {dialect}", line % text + rest)
-        for what, text in (
-            ("a negative number", b"-5"),
-            ("5,000 digits", DIGITS),
-            ("21 digits", DIGITS[:21]),
-            ("no number", b"nan"),
-            ("a number with an underscore", b"1_0"),
-            ("nothing for a number", b""),
-        )
+        for what, text in NUMBERS
         for dialect, line, rest in (
             ("length, meta", b"VA %b c7 t60\r\n", b"abc\r\n"),
             ("length, text", b"VALUE key 0 %b 7\r\n", b"abc\r\nEND\r\n"),
@@ -111,14 +121,7 @@ REDIS = (
     Reply("a longer value", b"$1\r\nabc\r\n"),
     *(
         Reply(f"{what}, {sign.decode()}", sign + text + b"\r\n" + rest)
-        for what, text in (
-            ("a negative number", b"-5"),
-            ("5,000 digits", DIGITS),
-            ("21 digits", DIGITS[:21]),
-            ("no number", b"nan"),
-            ("a number with an underscore", b"1_0"),
-            ("nothing for a number", b""),
-        )
+        for what, text in NUMBERS
         for sign, rest in ((b"$", b"abc\r\n"), (b"*", b":1\r\n"), (b":", b""))
         if (sign, text) != (b":", b"-5")
     ),
@@ -137,6 +140,14 @@ REDIS = (
     Reply("two replies", b"+OK\r\n:1\r\n"),
     Reply("two lists", b"*2\r\n$3\r\nabc\r\n:5\r\n*0\r\n"),
 )
+
+
+def real_server(request: pytest.FixtureRequest, kind: str) -> Memcached | RedisServer:
+    """Return the Redis of the tests, or their memcached."""
+    server: Memcached | RedisServer = request.getfixturevalue(
+        "redis_server" if kind == "redis" else "memcached"
+    )
+    return server
 
 
 class HostileServer(FaultProxy):

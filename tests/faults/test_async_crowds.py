@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import importlib
 import random
-import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,8 +13,8 @@ import anyio
 import pytest
 
 import userlock
-from tests.clusters import RedisCluster
-from tests.servers import Memcached, RedisServer, lacking
+from tests.faults.conftest import UrlOf
+from tests.servers import Memcached, lacking
 from userlock import LockService
 from userlock.events import Listeners
 from userlock.lock.store import LeaseStore
@@ -30,20 +29,14 @@ TIMED = 60
 
 
 @pytest.fixture(params=["memcached", "redis", "cluster"])
-def service(request: pytest.FixtureRequest) -> Iterator[LockService]:
-    prefix = uuid.uuid4().hex
+def service(request: pytest.FixtureRequest, url_of: UrlOf, prefix: str) -> Iterator[LockService]:
     # A busy machine is not an outage.
-    patient = "&socket_timeout=10&socket_connect_timeout=10"
     store: LeaseStore
     if request.param == "memcached":
         memcached: Memcached = request.getfixturevalue("memcached")
         store = MemcacheStore(memcached.address, prefix=prefix, connect_timeout=10, timeout=10)
-    elif request.param == "redis":
-        redis_server: RedisServer = request.getfixturevalue("redis_server")
-        store = open_store(f"{redis_server.url}?prefix={prefix}{patient}")
     else:
-        cluster: RedisCluster = request.getfixturevalue("redis_cluster")
-        store = open_store(cluster.url(prefix, patient))
+        store = open_store(url_of(request.param, "&socket_timeout=10&socket_connect_timeout=10"))
     service = LockService(store, outage="fail", listeners=Listeners())
     userlock.configure(service=service)
     yield service

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import userlock
-from tests.servers import Memcached, RedisServer
+from tests.faults.conftest import UrlOf
 from tests.waiting import wait_until
 from userlock import DeadlockDetected, LockService, LockTimeout
 
@@ -28,18 +28,12 @@ def taken_in_turn(service: LockService, first: str, second: str, wait_timeout: f
 @pytest.mark.parametrize("detected", [True, False])
 @pytest.mark.parametrize("kind", ["memcached", "redis"])
 def test_the_younger_one_gets_the_error_and_the_other_its_lock(
-    memcached: Memcached,
-    redis_server: RedisServer,
-    prefix: str,
-    monkeypatch: pytest.MonkeyPatch,
-    kind: str,
-    detected: bool,
+    url_of: UrlOf, monkeypatch: pytest.MonkeyPatch, kind: str, detected: bool
 ) -> None:
     """Without the detection, the negative control, only its time-out ends the wait."""
     if not detected:
         monkeypatch.setattr("userlock.lock.scope._Holding", lambda *_: ())
-    url = memcached.url(prefix) if kind == "memcached" else f"{redis_server.url}?prefix={prefix}"
-    services = [LockService.from_url(url, outage="fail") for _ in range(2)]
+    services = [LockService.from_url(url_of(kind), outage="fail") for _ in range(2)]
     with ThreadPoolExecutor(2) as threads:
         older = threads.submit(taken_in_turn, services[0], "a", "b", 30.0)
         seconds = 30.0 if detected else WAIT_SECONDS

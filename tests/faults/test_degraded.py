@@ -54,12 +54,6 @@ OUTAGES = pytest.mark.parametrize("outage", [killed, stopped])
 Outage = Callable[[Server], AbstractContextManager[None]]
 
 
-@pytest.fixture
-def server(own_memcached: Memcached) -> Server:
-    """Provide a real server that may be killed and stopped."""
-    return own_memcached
-
-
 def store_on(server: Server) -> LeaseStore:
     """Return a store of its own for the same keys, as another process has it."""
     if isinstance(server, RedisServer):
@@ -67,20 +61,11 @@ def store_on(server: Server) -> LeaseStore:
     return MemcacheStore(server.address, prefix="test")
 
 
-@pytest.fixture
-def policy() -> str:
-    return "optimistic"
-
-
-@pytest.fixture
-def standing_in() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
-def watched(server: Server, policy: str, standing_in: MemoryStore) -> Watched:
-    """Provide a service in use, with each of the policies."""
-    fallback = LockService(standing_in, outage="fail", listeners=Listeners())
+def watched_on(
+    server: Server, policy: str = "optimistic", standing_in: MemoryStore | None = None
+) -> Watched:
+    """Return a service in use, with one of the policies."""
+    fallback = standing_in and LockService(standing_in, outage="fail", listeners=Listeners())
     watched = Watched(
         store_on(server),
         outage="optimistic" if policy == "optimistic" else "fail",
@@ -92,29 +77,17 @@ def watched(server: Server, policy: str, standing_in: MemoryStore) -> Watched:
 
 
 class TestAnswers:
-    @pytest.fixture(params=["memcached, optimistic", "memcached, fail", "redis, fallback"])
-    def case(self, request: pytest.FixtureRequest) -> tuple[str, str]:
-        kind, policy = request.param.split(", ")
-        return kind, policy
-
-    @pytest.fixture
-    def server(self, request: pytest.FixtureRequest, case: tuple[str, str]) -> Server:
-        server: Server = request.getfixturevalue(f"own_{case[0]}")
-        return server
-
-    @pytest.fixture
-    def policy(self, case: tuple[str, str]) -> str:
-        return case[1]
-
     @OUTAGES
+    @pytest.mark.parametrize(
+        ("kind", "policy"),
+        [("memcached", "optimistic"), ("memcached", "fail"), ("redis", "fallback")],
+    )
     def test_each_is_as_the_policy_says_and_costs_next_to_nothing(
-        self,
-        server: Server,
-        watched: Watched,
-        policy: str,
-        standing_in: MemoryStore,
-        outage: Outage,
+        self, request: pytest.FixtureRequest, kind: str, policy: str, outage: Outage
     ) -> None:
+        server: Server = request.getfixturevalue(f"own_{kind}")
+        standing_in = MemoryStore()
+        watched = watched_on(server, policy, standing_in)
         with outage(server):
             started = time.monotonic()
             for number in range(50):
@@ -144,34 +117,34 @@ class TestAnswers:
 class TestConfirmation:
     @pytest.mark.parametrize(("outage", "heartbeat"), [(killed, True), (stopped, False)])
     def test_they_are_confirmed_after_it(
-        self, server: Server, watched: Watched, outage: Outage, heartbeat: bool
+        self, own_memcached: Memcached, outage: Outage, heartbeat: bool
     ) -> None:
+        watched = watched_on(own_memcached)
         with userlock.scope(watched.service) as scope:
-            with outage(server):
+            with outage(own_memcached):
                 tenures = [
                     scope.acquire(f"learner-{number}", heartbeat=heartbeat) for number in range(20)
                 ]
                 assert all(tenure.degraded for tenure in tenures)
             wait_until(lambda: not any(tenure.degraded for tenure in tenures))
             assert len(watched.of(Confirmed)) == 20
-            other = Watched(store_on(server)).service
+            other = Watched(store_on(own_memcached)).service
             for tenure in tenures:
                 with pytest.raises(userlock.LockTimeout):
                     other.acquire(tenure.lock_id, wait_timeout=0)
         tidy_up(watched.service)
         for tenure in tenures:
             assert other.look(tenure.lock_id) is None
-        assert {event.outcome for event in watched.of(Released)} <= {
-            "released",
-            "released (degraded)",
-        }
+        outcomes = {event.outcome for event in watched.of(Released)}
+        assert outcomes <= {"released", "released (degraded)"}
         assert watched.of(LeaseLost) == []
 
-    def test_without_the_renewal_thread_they_stay_degraded(self, server: Server) -> None:
+    def test_without_the_renewal_thread_they_stay_degraded(self, own_memcached: Memcached) -> None:
         """The negative control."""
-        watched = Watched(store_on(server), renewals=RenewalThread(SYSTEM_CLOCK, threaded=False))
+        unrenewed = RenewalThread(SYSTEM_CLOCK, threaded=False)
+        watched = Watched(store_on(own_memcached), renewals=unrenewed)
         with userlock.scope(watched.service) as scope:
-            with killed(server):
+            with killed(own_memcached):
                 tenure = scope.acquire("learner-1")
             tidy_up(watched.service)
             assert tenure.degraded

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import pytest
 
 import userlock
+from tests.faults.hostile import real_server
 from tests.faults.proxy import FaultProxy
-from tests.servers import Memcached, RedisServer
 from userlock import LockService
 from userlock.admin import health
 from userlock.admin import locks as snapshot
@@ -100,8 +100,7 @@ def test_an_echo_shows_neither_a_password_nor_a_hidden_id(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     userlock.configure(show_ids=show_ids, id_key="key" if show_ids == "hashed" else None)
-    fixture = {"redis": "redis_server", "memcached": "memcached"}[kind]
-    real: Memcached | RedisServer = request.getfixturevalue(fixture)
+    real = real_server(request, kind)
     secret = f"{USER}:{PASSWORD}@" if command == b"AUTH" else ""
     scheme = "memcache" if kind == "memcached" else "redis"
     examined = show_ids == "masked"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.connections import take
+from tests.forks import in_child
 from tests.servers import Memcached
 from userlock.lock.store import StoreUnavailable
 from userlock.stores import MemcacheStore
@@ -18,15 +17,7 @@ def test_a_forked_child_may_have_as_many_connections_as_its_parent(
     """Connections in use by other threads at the fork do not count in the child."""
     store = MemcacheStore(memcached.address, prefix=prefix)
     held = [take(store.connections) for _ in range(32)]
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            code = 0 if store.create("child", b"first", 60) is not None else 2
-        finally:
-            os._exit(code)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
+    assert in_child(lambda: store.create("child", b"first", 60) is not None)
     with pytest.raises(StoreUnavailable, match="all 32 connections are in use"):
         store.create("parent", b"first", 60)
     for connection in held:

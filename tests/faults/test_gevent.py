@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import uuid
 
 import pytest
 
-from tests.servers import Memcached, RedisServer, lacking
+from tests.faults.conftest import UrlOf
+from tests.servers import lacking
 
 #: gevent patches a whole process, before anything else is imported.
 PROGRAM = """
@@ -56,24 +56,14 @@ print(json.dumps([counts, left, service.store.read("ann") is None]))
 """
 
 
-@pytest.fixture(params=["memcached", "redis"])
-def url(request: pytest.FixtureRequest) -> str:
-    prefix = uuid.uuid4().hex
-    if request.param == "memcached":
-        memcached: Memcached = request.getfixturevalue("memcached")
-        return memcached.url(prefix)
-    redis_server: RedisServer = request.getfixturevalue("redis_server")
-    return f"{redis_server.url}?prefix={prefix}"
-
-
+@pytest.mark.parametrize("kind", ["memcached", "redis"])
 @pytest.mark.parametrize("locks", ["with", "without"])
-def test_each_visit_counts_once(url: str, locks: str) -> None:
+def test_each_visit_counts_once(url_of: UrlOf, kind: str, locks: str) -> None:
     """With the negative control."""
     if subprocess.run([sys.executable, "-c", "import gevent"], check=False).returncode:
         lacking("gevent is needed: make")
-    ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM, url, locks], check=True, capture_output=True, timeout=120
-    )
+    program = [sys.executable, "-c", PROGRAM, url_of(kind), locks]
+    ran = subprocess.run(program, check=True, capture_output=True, timeout=120)
     counts, left, free = json.loads(ran.stdout)
     assert (counts == [20] * 5) == (locks == "with")
     assert (left, free) == (0, True)

@@ -16,8 +16,7 @@ from typing import NamedTuple
 import pytest
 import redis
 
-from tests.faults import hostile
-from tests.faults.hostile import HostileServer, Reply
+from tests.faults.hostile import HostileServer, Reply, real_server
 from tests.servers import Memcached, RedisServer
 from userlock.errors import LockServiceUnavailable
 from userlock.events import Listeners
@@ -114,10 +113,7 @@ LEGAL = {
 
 @contextlib.contextmanager
 def hostile_server(request: pytest.FixtureRequest, kind: str) -> Iterator[HostileServer]:
-    real: Memcached | RedisServer = request.getfixturevalue(
-        "redis_server" if kind == "redis" else "memcached"
-    )
-    with HostileServer(real.port) as server:
+    with HostileServer(real_server(request, kind).port) as server:
         yield server
 
 
@@ -191,31 +187,25 @@ def meet(server: HostileServer, store: LeaseStore, step: Step, reply: Reply) -> 
     return f"ended as {outcome!r}"
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("_user")
-@pytest.mark.parametrize("step", STEPS, ids=str)
+@pytest.mark.parametrize(
+    ("step", "only_quick"),
+    [
+        *(pytest.param(step, True, id=f"{step}, quick") for step in STEPS if not step.new),
+        *(pytest.param(step, False, id=str(step), marks=pytest.mark.slow) for step in STEPS),
+    ],
+)
 def test_each_hostile_reply_is_an_outage_in_time(
-    request: pytest.FixtureRequest, step: Step
+    request: pytest.FixtureRequest, step: Step, only_quick: bool
 ) -> None:
-    replies = hostile.REDIS if step.kind == "redis" else hostile.MEMCACHED
+    """The quick ones are replies to another command."""
     with hostile_server(request, step.kind) as server, store_on(server, step.kind) as store:
-        found = {reply.name: meet(server, store, step, reply) for reply in replies}
-        prepared(store)
-    assert {name: wrong for name, wrong in found.items() if wrong is not None} == {}
-
-
-@pytest.mark.usefixtures("_user")
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_reply_to_another_command_is_an_outage(request: pytest.FixtureRequest, kind: str) -> None:
-    """The quick ones of the table above."""
-    replies = hostile.REDIS if kind == "redis" else hostile.MEMCACHED
-    with hostile_server(request, kind) as server, store_on(server, kind) as store:
         found = {
-            f"{step}: {reply.name}": meet(server, store, step, reply)
-            for step in STEPS
-            for reply in replies
-            if step.kind == kind and not step.new and reply.framed
+            reply.name: meet(server, store, step, reply)
+            for reply in Reply.to(step.kind)
+            if reply.framed or not only_quick
         }
+        prepared(store)
     assert {name: wrong for name, wrong in found.items() if wrong is not None} == {}
 
 

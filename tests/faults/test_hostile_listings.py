@@ -8,15 +8,13 @@ from __future__ import annotations
 import contextlib
 import ssl
 import time
-import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
 import redis
 
-from tests.faults import hostile
-from tests.faults.hostile import HostileServer, Reply
-from tests.servers import Memcached, RedisServer
+from tests.faults.hostile import HostileServer, Reply, real_server
+from tests.servers import Memcached
 from userlock.admin import health
 from userlock.lock.store import LeaseStore, StoreUnavailable
 from userlock.stores import MemcacheStore
@@ -42,15 +40,12 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def server(kind: str, request: pytest.FixtureRequest) -> Iterator[HostileServer]:
-    name = {"memcached": "memcached", "redis": "redis_server"}[kind]
-    real: Memcached | RedisServer = request.getfixturevalue(name)
-    with HostileServer(real.port) as server:
+    with HostileServer(real_server(request, kind).port) as server:
         yield server
 
 
 @pytest.fixture
-def store(kind: str, server: HostileServer) -> Iterator[LeaseStore]:
-    prefix = uuid.uuid4().hex
+def store(kind: str, server: HostileServer, prefix: str) -> Iterator[LeaseStore]:
     store: LeaseStore = (
         RedisStore(redis.Redis(port=server.port), prefix=prefix)
         if kind == "redis"
@@ -61,13 +56,6 @@ def store(kind: str, server: HostileServer) -> Iterator[LeaseStore]:
         yield store
 
 
-def replies_of(kind: str, whole: bool = False) -> Iterator[Reply]:
-    """Give all hostile replies, or one of each sort."""
-    for reply in hostile.REDIS if kind == "redis" else hostile.MEMCACHED:
-        if whole or reply.name in FEW:
-            yield reply
-
-
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_list_of_locks_ends_in_time(
     kind: str, server: HostileServer, store: LeaseStore, whole: bool
@@ -76,7 +64,9 @@ def test_a_list_of_locks_ends_in_time(
     assert module is not None
     wrong: dict[tuple[bytes, str], object] = {}
     for command in QUESTIONS[kind]:
-        for reply in replies_of(kind, whole):
+        for reply in Reply.to(kind):
+            if not whole and reply.name not in FEW:
+                continue
             started = time.monotonic()
             with server.answering(reply, command):
                 try:

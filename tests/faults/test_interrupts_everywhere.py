@@ -8,13 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
 
 import userlock
-from tests.servers import Memcached, RedisServer
+from tests.faults.conftest import UrlOf
 from tests.unit.lock.test_interrupts import Interrupt, Interrupter, quietly
 from userlock import LockService, LockTimeout
 from userlock.events import Listeners
@@ -26,12 +25,9 @@ _OVER_SECONDS = 6.5
 
 
 @pytest.fixture(params=["memcached", "memcached, text", "redis"])
-def url(request: pytest.FixtureRequest, memcached: Memcached, redis_server: RedisServer) -> str:
-    prefix = uuid.uuid4().hex
-    if request.param == "redis":
-        return f"{redis_server.url}?prefix={prefix}"
-    text = "&protocol=text" if "text" in request.param else ""
-    return f"memcache://{memcached.address}?prefix={prefix}{text}"
+def url(request: pytest.FixtureRequest, url_of: UrlOf) -> str:
+    kind, _, protocol = request.param.partition(", ")
+    return url_of(kind, f"&protocol={protocol}" if protocol else "")
 
 
 @pytest.fixture

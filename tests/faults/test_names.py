@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 import time
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.forks import in_child
 from tests.servers import Memcached, RedisServer
 from userlock.lock.store import LeaseStore, StoreUnavailable
 from userlock.stores.urls import open_store
@@ -22,17 +22,6 @@ def store_at(scheme: str, host: str, port: int = 1) -> LeaseStore:
     return open_store(f"{scheme}://{host}:{port}?prefix=names")
 
 
-@pytest.fixture(params=["memcache", "redis", "rediss"])
-def scheme(request: pytest.FixtureRequest) -> str:
-    scheme: str = request.param
-    return scheme
-
-
-@pytest.fixture
-def port(scheme: str, memcached: Memcached, redis_server: RedisServer) -> int:
-    return memcached.port if scheme == "memcache" else redis_server.port
-
-
 @pytest.mark.parametrize("name", ["no-such-host.invalid", "a" * 64, "."])
 def test_an_unknown_name_is_an_outage(name: str) -> None:
     with pytest.raises(StoreUnavailable, match="cannot find") as caught:
@@ -40,8 +29,9 @@ def test_an_unknown_name_is_an_outage(name: str) -> None:
     assert not caught.value.sent
 
 
+@pytest.mark.parametrize("scheme", ["memcache", "redis", "rediss"])
 def test_a_look_up_that_hangs_is_not_waited_for(
-    scheme: str, port: int, monkeypatch: pytest.MonkeyPatch
+    scheme: str, memcached: Memcached, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither here nor, after its end, in a forked child: the thread is not there."""
     answer = threading.Event()
@@ -52,21 +42,20 @@ def test_a_look_up_that_hangs_is_not_waited_for(
         return look_up(*args, **kwargs)
 
     monkeypatch.setattr("userlock.stores.address.socket.getaddrinfo", slow)
+    port = memcached.port if scheme == "memcache" else redis_server.port
     store = store_at(scheme, "localhost", port)
     started = time.monotonic()
     with pytest.raises(StoreUnavailable, match="look-up") as caught:
         store.read("ann")
     assert time.monotonic() - started < BOUND_SECONDS
     assert not caught.value.sent
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            monkeypatch.undo()
-            code = 0 if scheme == "rediss" or store.read("ann") is None else 2
-        finally:
-            os._exit(code)
-    _, status = os.waitpid(child, 0)
-    answer.set()
-    assert os.waitstatus_to_exitcode(status) == 0
+
+    def free() -> bool:
+        monkeypatch.undo()
+        return scheme == "rediss" or store.read("ann") is None
+
+    try:
+        assert in_child(free)
+    finally:
+        answer.set()
     store.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import threading
@@ -81,6 +82,18 @@ def queued(service: LockService, number: int) -> Callable[[], bool]:
     return lambda: len(service.waiters("ann")) == number
 
 
+@contextlib.contextmanager
+def waiting(here: LockService, there: LockService) -> Iterator[Waiter]:
+    """Hold the lock there while a thread waits for it here; afterwards the thread gets it."""
+    lease = there.acquire("ann")
+    waiter = Waiter(here)
+    wait_until(queued(there, 1))
+    yield waiter
+    there.release(lease)
+    waiter.join(PATIENCE)
+    assert waiter.granted_at
+
+
 def test_many_waiters_of_a_process_share_one_subscription(
     connect: Callable[..., LockService], client: Any, prefix: str
 ) -> None:
@@ -116,19 +129,11 @@ def test_a_cut_subscription_is_made_again(
     monkeypatch.setattr(module, "_RETRY_SECONDS", 0.0)
     here, there = connect(policy=None), connect()
     for _ in range(2):
-        lease = there.acquire("ann")
-        waiter = Waiter(here)
-        wait_until(queued(there, 1))
-        client.client_kill_filter(_type="pubsub")
-        wait_until(lambda: subscribers(client, prefix) == 0)
-        there.release(lease)
-        waiter.join(PATIENCE)
-        assert waiter.granted_at, "it polled"
-    lease = there.acquire("ann")
-    waiter = Waiter(here)
-    wait_until(lambda: subscribers(client, prefix) == 1)
-    there.release(lease)
-    waiter.join(PATIENCE)
+        with waiting(here, there):  # it polls
+            client.client_kill_filter(_type="pubsub")
+            wait_until(lambda: subscribers(client, prefix) == 0)
+    with waiting(here, there):
+        wait_until(lambda: subscribers(client, prefix) == 1)
 
 
 def test_a_user_without_the_right_to_channels_polls(
@@ -140,13 +145,8 @@ def test_a_user_without_the_right_to_channels_polls(
     client.execute_command("ACL", "SETUSER", prefix, "resetchannels")
     url = f"redis://{prefix}:secret@{redis_server.address}/0?prefix={prefix}"
     here = LockService(redis_store(url), listeners=Listeners())
-    lease = here.acquire("ann", priority="batch")
-    waiter = Waiter(here)
-    wait_until(queued(here, 1))
-    here.release(lease)
-    waiter.join(PATIENCE)
-    assert waiter.granted_at
-    here.close()
+    with contextlib.closing(here), waiting(here, here):
+        assert subscribers(client, prefix) == 0
 
 
 def test_a_subscription_that_fails_is_tried_again_after_a_second(clock: ManualClock) -> None:
@@ -184,27 +184,19 @@ def test_a_forked_child_subscribes_for_itself(
     connect: Callable[..., LockService], client: Any, prefix: str
 ) -> None:
     here, there = connect(), connect()
-    lease = there.acquire("ann")
-    waiter = Waiter(here)
-    wait_until(queued(there, 1))
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:  # pragma: no cover (in the child)
-        try:
-            mine = here.acquire("ann", wait_timeout=PATIENCE)
-            os.write(write, b"y")
-            here.release(mine)
-        finally:
-            os._exit(0)
-    wait_until(queued(there, 2))
-    wait_until(lambda: subscribers(client, prefix) == 2)
-    began = time.monotonic()
-    there.release(lease)
-    waiter.join(PATIENCE)
-    assert os.read(read, 1) == b"y"
-    os.waitpid(child, 0)
-    os.close(read)
-    os.close(write)
+    with waiting(here, there):
+        child = os.fork()
+        if not child:  # pragma: no cover (in the child)
+            status = 1
+            try:
+                here.release(here.acquire("ann", wait_timeout=PATIENCE))
+                status = 0
+            finally:
+                os._exit(status)
+        wait_until(queued(there, 2))
+        wait_until(lambda: subscribers(client, prefix) == 2)
+        began = time.monotonic()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert time.monotonic() - began < 4.0, "the child was woken"
 
 
@@ -234,16 +226,11 @@ def test_another_program_speaks_on_the_channel(
     connect: Callable[..., LockService], client: Any, prefix: str
 ) -> None:
     here, there = connect(policy=None), connect()
-    lease = there.acquire("ann")
-    waiter = Waiter(here)
-    wait_until(lambda: subscribers(client, prefix) == 1)
-    (channel,) = client.pubsub_channels(f"{prefix}:wake:*")
-    for message in (b"", b"\xff\x00", b"x" * 100_000, b"somebody's token"):
-        client.publish(channel, message)
-    wait_until(queued(there, 1))
-    there.release(lease)
-    waiter.join(PATIENCE)
-    assert waiter.granted_at
+    with waiting(here, there):
+        wait_until(lambda: subscribers(client, prefix) == 1)
+        (channel,) = client.pubsub_channels(f"{prefix}:wake:*")
+        for message in (b"", b"\xff\x00", b"x" * 100_000, b"somebody's token"):
+            client.publish(channel, message)
 
 
 def _of(store: LeaseStore) -> WakeUps:
@@ -266,23 +253,14 @@ def test_a_subscription_that_tells_nothing_is_replaced(
 
     before: set[str] = set()
     for number in range(5):
-        lease = there.acquire("ann")
-        waiter = Waiter(here)
-        wait_until(queued(there, 1))
-        if not number:
-            before = ids()
-        there.release(lease)
-        waiter.join(PATIENCE)
-        assert waiter.granted_at
+        with waiting(here, there):
+            if not number:
+                before = ids()
     monkeypatch.undo()
     for _ in range(20):
-        lease = there.acquire("ann")
-        waiter = Waiter(here)
-        # (Of the other one too: it has waited for the lock itself, meanwhile.)
-        wait_until(lambda: subscribers(client, prefix) and not ids() & before)
-        wait_until(queued(there, 1))
-        there.release(lease)
-        waiter.join(PATIENCE)
+        with waiting(here, there):
+            # (Of the other one too: it has waited for the lock itself, meanwhile.)
+            wait_until(lambda: subscribers(client, prefix) and not ids() & before)
         if _of(here.store).come:
             return  # it is woken again; on a busy machine it may have looked before
     pytest.fail("it is not woken any more")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+import contextlib
+import http.client
+import json
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import grpc
 import pytest
@@ -24,6 +28,32 @@ from userlock_emulator.datastore.protos import (
 )
 
 SERVICE = "/google.datastore.v1.Datastore/"
+
+
+class Answer(NamedTuple):
+    """The reply to an HTTP request."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    text: str
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.text)
+
+
+def ask(
+    host: str,
+    method: str,
+    path: str,
+    body: str | bytes | None = None,
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> Answer:
+    """Send an HTTP request over a connection of its own."""
+    with contextlib.closing(http.client.HTTPConnection(host, timeout=30)) as connection:
+        connection.request(method, path, body, dict(headers))
+        response = connection.getresponse()
+        return Answer(response.status, response.headers, response.read().decode())
 
 
 class Stub:

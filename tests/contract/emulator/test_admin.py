@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from google.cloud.datastore_admin_v1.services.datastore_admin.transports import 
 from google.longrunning import operations_pb2
 
 import userlock_emulator
+from tests.contract.emulator.conftest import ask
 from tests.waiting import wait_until
 from userlock_emulator.datastore import export_files
 from userlock_emulator.datastore.log_files import LogWriter
@@ -235,13 +234,9 @@ def test_over_http_as_with_googles_emulator(
     fill()
 
     def post(path: str, body: object) -> Any:
-        request = urllib.request.Request(
-            f"http://{emulator.host}/v1/projects/{PROJECT}:{path}",
-            json.dumps(body).encode(),
-            {"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=30) as reply:  # noqa: S310
-            return json.load(reply)
+        kind = {"Content-Type": "application/json"}
+        path = f"/v1/projects/{PROJECT}:{path}"
+        return ask(emulator.host, "POST", path, json.dumps(body), kind).document
 
     done = post("export", {"output_url_prefix": "gs://bucket/x"})
     assert done["done"] is True

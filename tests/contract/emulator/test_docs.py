@@ -28,7 +28,7 @@ from google.oauth2 import id_token
 import userlock_emulator
 from sample_app.stack import ports
 from tests.contract.emulator.process import EmulatorProcess
-from tests.contract.emulator.tasks.conftest import QUEUE, grpc_client
+from tests.contract.emulator.tasks.conftest import QUEUE, grpc_client, started
 from tests.contract.emulator.tasks.target import Target
 from tests.documents import Block, Page
 from userlock.ndb import policies
@@ -195,12 +195,10 @@ def test_a_clock_that_is_moved_by_hand() -> None:
 
 
 def test_tokens() -> None:
-    with Target() as target, tasks.start(queues=[QUEUE]) as cloud_tasks:
-        client = grpc_client(cloud_tasks.host)
+    with Target() as target, started(target) as bench:
+        cloud_tasks = bench.server
         wanted = {"service_account_email": "robot@p.example", "audience": "me"}
-        request = {"url": target.url, "oidc_token": wanted}
-        client.create_task(parent=QUEUE, task={"http_request": request})
-        client.transport.close()
+        bench.create(http_request={"oidc_token": wanted})
         cloud_tasks.wait_empty()
         token = target.received[0].headers["Authorization"].split()[1]
         names: dict[str, Any] = {"token": token, "audience": "me", "cloud_tasks": cloud_tasks}

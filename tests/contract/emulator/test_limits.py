@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 import userlock_emulator
-from tests.contract.emulator.conftest import SERVICE, Stub
+from tests.contract.emulator.conftest import SERVICE, Stub, ask
 from tests.unit.emulator.builders import PROJECT, key, value
 from tests.unit.emulator.waiting import Started
 from tests.waiting import wait_until
@@ -57,10 +57,7 @@ def is_open(client: socket.socket) -> bool:
 
 
 def status_of(server: userlock_emulator.Emulator, path: str = "/") -> int:
-    connection = http.client.HTTPConnection(server.host, timeout=20)
-    with contextlib.closing(connection):
-        connection.request("GET", path)
-        return connection.getresponse().status
+    return ask(server.host, "GET", path).status
 
 
 @contextlib.contextmanager
@@ -149,10 +146,7 @@ def test_threads_are_bounded_and_faults_can_still_be_removed() -> None:
         fault = server.faults.hold(rpc="Lookup", count=None)
 
         def over_http() -> int:
-            connection = http.client.HTTPConnection(server.host, timeout=20)
-            with contextlib.closing(connection):
-                connection.request("POST", path, json.dumps({"keys": []}))
-                return connection.getresponse().status
+            return ask(server.host, "POST", path, json.dumps({"keys": []})).status
 
         asked = [Started(over_http) for _ in range(4)]
         asked += [Started(lambda: stub.call("Lookup", LOOKUP) and 200) for _ in range(4)]

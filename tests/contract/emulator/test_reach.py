@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import userlock_emulator
-from tests.contract.emulator.conftest import Stub
+from tests.contract.emulator.conftest import Stub, ask
 from tests.unit.emulator.builders import PROJECT, key
 from userlock_emulator import memcache
 
@@ -66,28 +65,8 @@ def test_it_listens_on_loopback_unless_it_is_told_otherwise(
     assert caplog.text.count("0.0.0.0: any client that reaches it can read and change") == 2
 
 
-@pytest.fixture
-def connection(server: userlock_emulator.Emulator) -> Iterator[http.client.HTTPConnection]:
-    connection = http.client.HTTPConnection(server.host, timeout=20)
-    yield connection
-    connection.close()
-
-
-def ask(
-    connection: http.client.HTTPConnection,
-    method: str,
-    path: str,
-    body: str,
-    headers: dict[str, str],
-) -> tuple[int, str]:
-    connection.request(method, path, body, headers)
-    answer = connection.getresponse()
-    return answer.status, answer.read().decode()
-
-
 @pytest.mark.parametrize("headers", SENT_BY_PAGES, ids=str)
 def test_a_page_neither_reads_nor_changes_anything(
-    connection: http.client.HTTPConnection,
     server: userlock_emulator.Emulator,
     stub: Stub,
     headers: dict[str, str],
@@ -96,27 +75,23 @@ def test_a_page_neither_reads_nor_changes_anything(
     server.faults.delay(0.0, kind="Other")
     planted = server.faults.planted
     for method, path, body in REQUESTS:
-        status, said = ask(connection, method, path, body, headers)
-        assert status == 403
-        assert list(json.loads(said)) == ["error"]
+        refusal = ask(server.host, method, path, body, headers)
+        assert (refusal.status, list(refusal.document)) == (403, ["error"])
     assert stub.get(KEY) is not None
     assert server.faults.planted == planted
     # The control: the same requests of a program.
     for method, path, body in REQUESTS:
         kind = {"Content-Type": "application/json"}
-        assert ask(connection, method, path, body, kind)[0] in (200, 201)
+        assert ask(server.host, method, path, body, kind).status in (200, 201)
     # Browsers ask before they send what no form can send; that is refused.
     preflight = {"Origin": "http://evil.example", "Access-Control-Request-Method": "DELETE"}
-    connection.request("OPTIONS", "/faults", headers=preflight)
-    answer = connection.getresponse()
+    answer = ask(server.host, "OPTIONS", "/faults", headers=preflight)
     assert answer.status == 501
     assert not [name for name in answer.headers if name.lower().startswith("access-control")]
 
 
 def test_the_port_of_grpc_behind_it_knows_no_http() -> None:
     """Not even a method that looks like the beginning of HTTP/2 passes."""
-    with userlock_emulator.start() as running:
-        connection = http.client.HTTPConnection(running.host, timeout=20)
-        with pytest.raises((http.client.HTTPException, ConnectionError)):
-            ask(connection, "PRI", "/reset", "", {"Host": "evil.example"})
-        connection.close()
+    no_answer = (http.client.HTTPException, ConnectionError)
+    with userlock_emulator.start() as running, pytest.raises(no_answer):
+        ask(running.host, "PRI", "/reset", "", {"Host": "evil.example"})

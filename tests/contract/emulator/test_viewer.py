@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import re
 import socket
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
 
 import userlock_emulator
-from tests.contract.emulator.conftest import Stub
+from tests.contract.emulator.conftest import Answer, Stub, ask
 from tests.unit.emulator.builders import PROJECT, GeoPoint, Timestamp, entity, key, value
 from tests.unit.emulator.waiting import Started
 from tests.waiting import wait_until
@@ -23,22 +21,6 @@ from userlock_emulator.datastore.protos import Mutation
 
 VIEWER = "/viewer/"
 _VOID = {"br", "input", "link", "meta"}
-
-
-class Answer(NamedTuple):
-    """The reply to a request."""
-
-    status: int
-    headers: http.client.HTTPMessage
-    text: str
-
-    @property
-    def page(self) -> Html:
-        return Html(self.text)
-
-    @property
-    def document(self) -> Any:
-        return json.loads(self.text)
 
 
 class Html(HTMLParser):
@@ -93,36 +75,38 @@ class Html(HTMLParser):
         }
 
 
+class Seen(Answer):
+    """The reply to a browser."""
+
+    @property
+    def page(self) -> Html:
+        return Html(self.text)
+
+
 class Browser:
     """Requests as a browser sends them."""
 
     def __init__(self, host: str) -> None:
         self.host = host
 
-    def get(self, page: str = "", /, **fields: str) -> Answer:
+    def get(self, page: str = "", /, **fields: str) -> Seen:
         return self.get_with({}, page, **fields)
 
-    def get_with(self, headers: dict[str, str], page: str = "", /, **fields: str) -> Answer:
+    def get_with(self, headers: dict[str, str], page: str = "", /, **fields: str) -> Seen:
         path = page if page.startswith("/") else VIEWER + page
         if fields:
             path += f"?{urlencode(fields)}"
         return self.send("GET", path, None, headers)
 
-    def post(self, form: str, /, **fields: str) -> Answer:
+    def post(self, form: str, /, **fields: str) -> Seen:
         return self.post_with({"Origin": f"http://{self.host}"}, form, **fields)
 
-    def post_with(self, headers: dict[str, str], form: str, /, **fields: str) -> Answer:
+    def post_with(self, headers: dict[str, str], form: str, /, **fields: str) -> Seen:
         kind = {"Content-Type": "application/x-www-form-urlencoded"}
         return self.send("POST", VIEWER + form, urlencode(fields), {**kind, **headers})
 
-    def send(self, method: str, path: str, body: str | None, headers: dict[str, str]) -> Answer:
-        connection = http.client.HTTPConnection(self.host, timeout=30)
-        try:
-            connection.request(method, path, body, headers)
-            response = connection.getresponse()
-            return Answer(response.status, response.headers, response.read().decode())
-        finally:
-            connection.close()
+    def send(self, method: str, path: str, body: str | None, headers: dict[str, str]) -> Seen:
+        return Seen(*ask(self.host, method, path, body, headers))
 
 
 HOSTILE = "\"><script>alert(1)</script><img src=x onerror='alert(2)'>`\\\u202e\x1b\x00&lt;"

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from tests.unit.emulator.builders import PROJECT, value
 from userlock_emulator.datastore.concurrency import Optimistic
 from userlock_emulator.datastore.engine import ControlFactory, Engine
@@ -22,10 +24,12 @@ from userlock_emulator.datastore.protos import (
     Query,
     QueryPb,
     RollbackRequest,
+    RunAggregationQueryRequest,
     RunQueryRequest,
     Value,
 )
 from userlock_emulator.datastore.storage import Storage
+from userlock_emulator.port.status import Code, RpcError
 
 OPERATORS = {
     "=": PropertyFilter.EQUAL,
@@ -38,6 +42,14 @@ OPERATORS = {
     "not in": PropertyFilter.NOT_IN,
     "ancestor": PropertyFilter.HAS_ANCESTOR,
 }
+
+
+@contextmanager
+def refused(text: str | None = None, code: Code = Code.INVALID_ARGUMENT) -> Iterator[None]:
+    """Assert that the block ends with an error of this code, and with this text if any."""
+    with pytest.raises(RpcError, match=text) as caught:
+        yield
+    assert caught.value.code is code
 
 
 def where(*filters: tuple[str, str, Any], any_of: bool = False) -> Message:
@@ -76,6 +88,21 @@ def query(
         )
     for name in projection:
         message.projection.add().property.name = name
+    return message
+
+
+def aggregation(nested: QueryPb, *wanted: tuple[str, Any, str]) -> Message:
+    """Return a request for aggregations: operator, property or bound of a count, and alias."""
+    message = RunAggregationQueryRequest(project_id=PROJECT)
+    message.aggregation_query.nested_query.CopyFrom(nested)
+    for operator, operand, alias in wanted:
+        added = message.aggregation_query.aggregations.add(alias=alias)
+        if operator != "count":
+            getattr(added, operator).property.name = operand
+        elif operand is None:
+            added.count.SetInParent()
+        else:
+            added.count.up_to.value = operand
     return message
 
 

@@ -5,24 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.unit.emulator.builders import PROJECT, Timestamp, entity, key, value
-from tests.unit.emulator.subject import Subject, query, where
-from userlock_emulator.datastore.protos import Message, QueryPb, RunAggregationQueryRequest, ValuePb
+from tests.unit.emulator.builders import Timestamp, entity, key, value
+from tests.unit.emulator.subject import Subject, aggregation, query, where
+from userlock_emulator.datastore.protos import Message, QueryPb, ValuePb
 from userlock_emulator.datastore.rows import Reader
-
-
-def request(nested: QueryPb, *aggregations: tuple[str, object, str]) -> Message:
-    message = RunAggregationQueryRequest(project_id=PROJECT)
-    message.aggregation_query.nested_query.CopyFrom(nested)
-    for operator, operand, alias in aggregations:
-        aggregation = message.aggregation_query.aggregations.add(alias=alias)
-        if operator == "count":
-            aggregation.count.SetInParent()
-            if operand is not None:
-                aggregation.count.up_to.value = operand
-        else:
-            getattr(aggregation, operator).property.name = operand
-    return message
 
 
 def answer(engine: Subject, message: Message) -> dict[str, ValuePb]:
@@ -31,7 +17,7 @@ def answer(engine: Subject, message: Message) -> dict[str, ValuePb]:
 
 
 def run(engine: Subject, *aggregations: tuple[str, object, str]) -> dict[str, ValuePb]:
-    return answer(engine, request(query(), *aggregations))
+    return answer(engine, aggregation(query(), *aggregations))
 
 
 def put(engine: Subject, *numbers: object) -> None:
@@ -56,10 +42,10 @@ def test_a_limit_takes_entities_in_the_order_of_the_property(
     """As they are in the index that the service reads, after the orders of the query."""
     for name, n, g in (("a", 30, 1), ("b", 20, 2), ("c", 10, 1)):
         engine.put(entity(key("K", name), n=value(n), g=value(g)))
-    assert answer(engine, request(nested, ("sum", "n", "s")))["s"] == value(total)
+    assert answer(engine, aggregation(nested, ("sum", "n", "s")))["s"] == value(total)
     # After a cursor, in the order of the query.
     nested = query(limit=1, start_cursor=engine.run(query(limit=1)).end_cursor)
-    assert answer(engine, request(nested, ("sum", "n", "s")))["s"] == value(20)
+    assert answer(engine, aggregation(nested, ("sum", "n", "s")))["s"] == value(20)
 
 
 @pytest.mark.parametrize("limit", [None, 10])
@@ -76,7 +62,7 @@ def test_an_entity_without_one_of_the_properties_is_in_no_aggregation(
     }
     engine.put(*(entity(key("K", name), **content) for name, content in books.items()))
     wanted = [("sum", "pages", "s"), ("avg", "pages", "p"), ("avg", "year", "y")]
-    found = answer(engine, request(query(limit=limit), *wanted, ("count", None, "c")))
+    found = answer(engine, aggregation(query(limit=limit), *wanted, ("count", None, "c")))
     assert {alias: found[alias] for alias in "spyc"} == {
         "s": value(300),
         "p": value(100.0),
@@ -130,7 +116,7 @@ def test_a_count_looks_at_no_entity_and_at_any_time(
 ) -> None:
     engine.put(*(entity(key("K", i), n=i, odd=bool(i % 2), tags=["x", "y"]) for i in range(1, 41)))
     nested = query("K", where(*filters) if filters else None, orders)
-    message = request(nested, ("count", None, "c"))
+    message = aggregation(nested, ("count", None, "c"))
     then = engine.run(query()).read_time
     with monkeypatch.context() as blind:
         blind.setattr(Reader, "get", None)
@@ -151,5 +137,5 @@ def test_a_cursor_is_behind_all_values_of_its_entity(
     engine.put(*(entity(key("K", i), n=list(each), other=i) for i, each in enumerate(items, 1)))
     found = engine.run(query(orders=orders, limit=2))
     nested = query(orders=orders, start_cursor=found.end_cursor)
-    total = answer(engine, request(nested, ("sum", "n", "s")))["s"]
+    total = answer(engine, aggregation(nested, ("sum", "n", "s")))["s"]
     assert total == value(1 + 2 + 30 + 40 if orders == ("-__key__",) else 5 + 6 + 70 + 80)

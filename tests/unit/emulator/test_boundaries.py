@@ -30,7 +30,3 @@ def _outcome(engine: Subject, boundary: Boundary) -> tuple[str, bool]:
     except DatastoreError as error:
         return error.code.name, boundary.said in error.message
     return "OK", True
-
-
-def test_the_table_is_as_large_as_it_should_be() -> None:
-    assert len(ALL) > 1300

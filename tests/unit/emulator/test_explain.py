@@ -6,14 +6,13 @@ from typing import Any
 import pytest
 
 from tests.unit.emulator.builders import PROJECT, entity, key
-from tests.unit.emulator.subject import Subject, query, where
+from tests.unit.emulator.subject import Subject, aggregation, query, where
 from userlock_emulator.datastore.errors import DatastoreError
 from userlock_emulator.datastore.protos import (
     EntityResult,
     Message,
     Mutation,
     QueryPb,
-    RunAggregationQueryRequest,
     RunQueryRequest,
 )
 
@@ -116,9 +115,7 @@ def test_statistics(
 
 
 def test_an_aggregation(engine: Subject) -> None:
-    request = RunAggregationQueryRequest(project_id=PROJECT)
-    request.aggregation_query.nested_query.CopyFrom(query(filters=where(("b", ">", 2))))
-    request.aggregation_query.aggregations.add(alias="n").count.SetInParent()
+    request = aggregation(query(filters=where(("b", ">", 2))), ("count", None, "n"))
     request.explain_options.analyze = False
     planned = engine.engine.run_aggregation_query(request)
     assert not planned.HasField("batch")

@@ -2,20 +2,21 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.unit.emulator.builders import PROJECT, key
-from tests.unit.emulator.subject import query, where
+from tests.unit.emulator.subject import aggregation, query, refused, where
 from userlock_emulator.datastore import index_file
 from userlock_emulator.datastore.catalog import Partition
 from userlock_emulator.datastore.composite import CompositeIndex, requirements
 from userlock_emulator.datastore.engine import Engine
-from userlock_emulator.datastore.errors import Code, DatastoreError, StorageError
+from userlock_emulator.datastore.errors import Code, StorageError
 from userlock_emulator.datastore.index_policy import IndexPolicy
-from userlock_emulator.datastore.protos import QueryPb, RunAggregationQueryRequest, RunQueryRequest
+from userlock_emulator.datastore.protos import QueryPb, RunQueryRequest
 from userlock_emulator.datastore.query import Order
 from userlock_emulator.datastore.query_parser import parse_query
 from userlock_emulator.datastore.storage import Storage
@@ -212,25 +213,22 @@ DEFINITION = """- kind: K
 """
 
 
-def refused(engine: Engine, message: QueryPb, complaint: str, **fields: Any) -> None:
-    with pytest.raises(DatastoreError, match=complaint) as caught:
-        run(engine, message, **fields)
-    assert caught.value.code is Code.FAILED_PRECONDITION
+def not_served(complaint: str) -> AbstractContextManager[None]:
+    return refused(complaint, Code.FAILED_PRECONDITION)
 
 
 def test_enforced(storage: Storage, path: Path) -> None:
     engine = Engine(storage, indexes=IndexPolicy("enforced", path))
-    refused(engine, COMPOSITE, f"^no matching index found. recommended index is:\n{DEFINITION}$")
-    refused(engine, COMPOSITE, "no matching index", explain_options={"analyze": False})
+    with not_served(f"^no matching index found. recommended index is:\n{DEFINITION}$"):
+        run(engine, COMPOSITE)
+    with not_served("no matching index"):
+        run(engine, COMPOSITE, explain_options={"analyze": False})
     run(engine, asked((("done", "=", True),)))
     run(engine, query("__kind__", orders=("-__key__",)))
-    request = RunAggregationQueryRequest(project_id=PROJECT)
-    request.aggregation_query.nested_query.CopyFrom(asked((("done", "=", True),)))
-    request.aggregation_query.aggregations.add().count.SetInParent()
-    engine.run_aggregation_query(request)
-    request.aggregation_query.aggregations.add().sum.property.name = "total"
-    with pytest.raises(DatastoreError, match="name: done\n  - name: total\n"):
-        engine.run_aggregation_query(request)
+    done = asked((("done", "=", True),))
+    engine.run_aggregation_query(aggregation(done, ("count", None, "")))
+    with not_served("name: done\n  - name: total\n"):
+        engine.run_aggregation_query(aggregation(done, ("sum", "total", "")))
     # The file is read again after a change.
     path.write_text("indexes:\n" + DEFINITION)
     status = path.stat()
@@ -254,7 +252,8 @@ def test_a_file_that_is_spoilt_later(
     path.unlink()  # a file with another inode
     path.write_text(text)
     for _ in range(2):
-        refused(engine, COMPOSITE, complaint)
+        with not_served(complaint):
+            run(engine, COMPOSITE)
     path.unlink()
     path.write_text("indexes:\n" + DEFINITION)
     run(engine, COMPOSITE)

@@ -1,13 +1,8 @@
-"""The emulator is independent, its packages know only those below, and no imports form a cycle."""
+"""The emulator's packages know only those below, and no imports form a cycle."""
 
-import ast
-from graphlib import TopologicalSorter
-from pathlib import Path
+from tools import structure
 
-import userlock_emulator
-
-ROOT = Path(userlock_emulator.__file__).parent
-NAME = "userlock_emulator"
+SOURCES = structure.sources("emulator")
 # The servers do not know each other, nor does the port know them.
 BELOW = {
     "port": set(),
@@ -17,33 +12,20 @@ BELOW = {
 }
 
 
-def imports(file: Path) -> set[str]:
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
-    return names
-
-
-FILES = {
-    ".".join((NAME, *file.relative_to(ROOT).with_suffix("").parts)): imports(file)
-    for file in ROOT.rglob("*.py")
-}
+def package_of(name: str) -> str:
+    """Return the package of a module of the emulator; "" outside of all packages."""
+    _, _, inside = name.partition("userlock_emulator.")
+    return inside.partition(".")[0] if inside.partition(".")[0] in BELOW else ""
 
 
 def test_packages_know_only_those_below() -> None:
-    for file, names in FILES.items():
-        package = file.split(".")[1]
-        for name in names:
-            words = name.split(".")
-            assert words[0] != "userlock", file
-            assert words[0] != "grpc" or package not in ("datastore", "tasks"), file
-            if package in BELOW and words[0] == NAME and words[1:2] and words[1] in BELOW:
-                assert words[1] in BELOW[package] | {package}, f"{file} imports {name}"
+    for module, path in SOURCES.items():
+        package = package_of(module)
+        for name in structure.imported(path):
+            assert not (name.startswith("grpc") and package in ("datastore", "tasks")), module
+            if package and package_of(name):
+                assert package_of(name) in {package, *BELOW[package]}, f"{module} imports {name}"
 
 
 def test_no_imports_form_a_cycle() -> None:
-    modules = {name: names & FILES.keys() - {name} for name, names in FILES.items()}
-    TopologicalSorter(modules).prepare()
+    assert structure.cycles(structure.arrows(SOURCES)) == []

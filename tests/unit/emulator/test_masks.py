@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.unit.emulator.builders import PROJECT, entity, key, value
-from tests.unit.emulator.subject import Subject, query
+from tests.unit.emulator.subject import Subject, query, refused
 from userlock_emulator.datastore.errors import Code, DatastoreError
 from userlock_emulator.datastore.protos import (
     EntityPb,
@@ -76,9 +76,8 @@ def test_a_query_returns_what_its_mask_covers(engine: Subject) -> None:
     (result,) = engine.engine.run_query(request).batch.entity_results
     assert result.entity == entity(KEY)
     request.query.CopyFrom(query(projection=("name",)))
-    with pytest.raises(DatastoreError, match="projection") as caught:
+    with refused("projection"):
         engine.engine.run_query(request)
-    assert caught.value.code is Code.INVALID_ARGUMENT
 
 
 class TestWriting:
@@ -146,9 +145,8 @@ class TestWriting:
         assert engine.lookup(KEY).missing, "a deletion ignores it"
 
     def test_refused_paths(self, engine: Subject) -> None:
-        with pytest.raises(DatastoreError) as caught:
+        with refused():
             engine.commit(write("upsert", entity(KEY, a=1, list=[{"b": 1}]), "list.b"))
-        assert caught.value.code is Code.INVALID_ARGUMENT
         with pytest.raises(DatastoreError) as caught:
             engine.commit(write("update", entity(KEY, a=1), "a"))
         assert caught.value.code is Code.NOT_FOUND, "an update still needs the entity"

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.emulator.builders import Timestamp, entity, key, value
-from tests.unit.emulator.subject import Subject, query, where
-from userlock_emulator.datastore.errors import Code, DatastoreError
+from tests.unit.emulator.builders import entity, key, value
+from tests.unit.emulator.subject import Subject, query, refused, where
 from userlock_emulator.datastore.protos import EntityResult, Mutation, QueryPb, QueryResultBatch
 
 
@@ -73,16 +72,6 @@ def test_arrays(
     )
 
 
-def test_types_sort_in_the_documented_order(engine: Subject) -> None:
-    ascending = [None, -1, Timestamp(5), 7, False, True, b"a", "b", -2.5, 1.0]
-    for index, item in enumerate(reversed(ascending)):
-        engine.put(entity(key("K", index + 1), v=value(item)))
-    assert engine.identifiers(query(orders=("-v",))) == list(range(1, 11))
-    assert engine.identifiers(query(orders=("v",))) == list(range(10, 0, -1))
-    # Values of other types take part in inequalities by that order.
-    assert engine.identifiers(query(filters=where(("v", "<", False)))) == [10, 9, 8, 7]
-
-
 def test_properties_of_embedded_entities_have_dotted_names(engine: Subject) -> None:
     engine.put(
         entity(key("K", 1), address={"city": "Rome"}),
@@ -120,7 +109,6 @@ def test_namespaces_are_kept_apart(engine: Subject) -> None:
 
 def test_what_results_carry(engine: Subject) -> None:
     committed = engine.put(entity(key("K", 1), n=1)).mutation_results[0]
-    engine.put(entity(key("K", 2), n=Timestamp(1_700_000_000_123_456)))
     changed = engine.put(entity(key("K", 1), n=2)).mutation_results[0]
     result = engine.run(query()).entity_results[0]
     assert result.version == changed.version > committed.version
@@ -130,9 +118,6 @@ def test_what_results_carry(engine: Subject) -> None:
     assert batch.entity_result_type == EntityResult.KEY_ONLY
     assert batch.entity_results[0].entity == entity(key("K", 1))
     assert batch.entity_results[0].cursor
-    # A projected date is its microseconds.
-    projected = engine.run(query(projection=("n",))).entity_results[1].entity.properties["n"]
-    assert (projected.integer_value, projected.meaning) == (1_700_000_000_123_456, 18)
 
 
 def test_positions_in_the_results(numbers: Subject) -> None:
@@ -209,15 +194,13 @@ def test_results_come_in_batches(
 )
 def test_refused_queries(engine: Subject, message: QueryPb, text: str) -> None:
     """Beside those of `test_boundaries`."""
-    with pytest.raises(DatastoreError, match=text) as caught:
+    with refused(text):
         engine.run(message)
-    assert caught.value.code is Code.INVALID_ARGUMENT
 
 
 def test_a_cursor_of_another_query_is_refused(numbers: Subject) -> None:
     cursor = numbers.run(query(limit=1)).end_cursor
-    with pytest.raises(DatastoreError, match="another query"):
+    with refused("another query"):
         numbers.run(query(orders=("n",), start_cursor=cursor))
-    truncated = query(start_cursor=cursor[:-1])
-    with pytest.raises(DatastoreError, match="not valid"):
-        numbers.run(truncated)
+    with refused("not valid"):
+        numbers.run(query(start_cursor=cursor[:-1]))

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from tests.unit.emulator.builders import PROJECT, Timestamp, entity, key, value
-from tests.unit.emulator.subject import Subject, query, where
+from tests.unit.emulator.subject import Subject, query, refused, where
 from tests.unit.emulator.waiting import Started
 from tests.waiting import wait_until
 from userlock_emulator.data_folder import DATASTORE
-from userlock_emulator.datastore.errors import Code, DatastoreError, StorageError
+from userlock_emulator.datastore.errors import Code, StorageError
 from userlock_emulator.datastore.protos import (
     AllocateIdsRequest,
     BeginTransactionRequest,
@@ -52,6 +52,13 @@ def timed(clock: list[int]) -> Iterator[Subject]:
     storage.close()
 
 
+@pytest.fixture
+def on_disk(tmp_path: Path) -> Iterator[Subject]:
+    storage = Storage(tmp_path)
+    yield Subject(storage)
+    storage.close()
+
+
 class TestFiles:
     def test_data_survives_a_restart(self, tmp_path: Path) -> None:
         storage = Storage(tmp_path / "new" / "folder", now=lambda: 2_000_000)
@@ -70,39 +77,30 @@ class TestFiles:
         assert engine.engine.allocate_ids(allocate).keys[0] != allocated
         storage.close()
 
-    def test_readers_that_come_and_go_leave_no_open_files(self, tmp_path: Path) -> None:
+    def test_readers_that_come_and_go_leave_no_open_files(
+        self, on_disk: Subject, tmp_path: Path
+    ) -> None:
         """Each HTTP connection has a thread of its own."""
-        storage = Storage(tmp_path)
-        engine = Subject(storage)
-        engine.put(entity(KEY, n=1))
+        on_disk.put(entity(KEY, n=1))
         for _ in range(10):
-            assert Started(lambda: engine.lookup(KEY)).result().found
+            assert Started(lambda: on_disk.lookup(KEY)).result().found
         opened = [str(link.resolve()) for link in Path("/proc/self/fd").iterdir()]
         assert opened.count(str(tmp_path / DATASTORE)) == 2
 
         # If a reader fails, its snapshot ends with it.
         left_open = []
-        with contextlib.suppress(RuntimeError), storage.read() as reader:
+        with contextlib.suppress(RuntimeError), on_disk.storage.read() as reader:
             left_open.append(reader.scan_keys(1))
             next(left_open[0])
             raise RuntimeError
-        engine.put(entity(KEY, n=2))
-        assert engine.lookup(KEY).found[0].entity == entity(KEY, n=2)
-        storage.close()
+        on_disk.put(entity(KEY, n=2))
+        assert on_disk.lookup(KEY).found[0].entity == entity(KEY, n=2)
 
-    def test_readers_do_not_wait_for_a_commit(self, tmp_path: Path) -> None:
-        storage = Storage(tmp_path)
-        engine = Subject(storage)
-        engine.put(entity(KEY, n=1))
-        answered = []
-        with storage.write() as writer:
+    def test_readers_do_not_wait_for_a_commit(self, on_disk: Subject) -> None:
+        on_disk.put(entity(KEY, n=1))
+        with on_disk.storage.write() as writer:
             writer.write_meta("unrelated", 1)
-            reader = threading.Thread(target=lambda: answered.append(engine.lookup(KEY)))
-            reader.start()
-            reader.join(10)
-            assert len(answered) == 1
-        assert len(answered[0].found) == 1
-        storage.close()
+            assert Started(lambda: on_disk.lookup(KEY)).result().found
 
     @pytest.mark.parametrize(
         ("content", "text"),
@@ -147,80 +145,64 @@ class Disk:
 
 class TestDurability:
     @pytest.fixture
-    def disk(self, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    def disk(self, on_disk: Subject, monkeypatch: pytest.MonkeyPatch) -> Disk:
         disk = Disk()
         monkeypatch.setattr(os, "fdatasync", disk.fdatasync)
         return disk
 
     @pytest.mark.parametrize("clients", [1, 8])
-    def test_clients_share_an_fsync(self, tmp_path: Path, disk: Disk, clients: int) -> None:
-        disk.fast.set()
-        storage = Storage(tmp_path)
-        engine = Subject(storage)
-        disk.fast.clear()
-        disk.syncs, disk.began = 0, threading.Semaphore(0)
+    def test_clients_share_an_fsync(self, on_disk: Subject, disk: Disk, clients: int) -> None:
         numbers = range(2, clients + 2)
-        commits = [Started(partial(engine.put, entity(key("K", n), n=n))) for n in numbers]
+        commits = [Started(partial(on_disk.put, entity(key("K", n), n=n))) for n in numbers]
         disk.began.acquire(timeout=10)
         # Each is visible before it is durable, and none is acknowledged.
-        wait_until(lambda: len(engine.identifiers(query())) == clients)
+        wait_until(lambda: len(on_disk.identifiers(query())) == clients)
         assert not any(commit.done for commit in commits)
         disk.fast.set()
         for commit in commits:
             commit.result()
         # Some may have come after the first fsync had begun.
         assert disk.syncs <= 2
-        engine.lookup(KEY)
-        engine.put(entity(key("K", 2), n=2))  # changes nothing
+        on_disk.lookup(KEY)
+        on_disk.put(entity(key("K", 2), n=2))  # changes nothing
         assert disk.syncs <= 2
-        engine.put(entity(key("K", 2), n=3))
+        on_disk.put(entity(key("K", 2), n=3))
         assert disk.syncs <= 3
-        storage.close()
 
     def test_a_commit_after_an_fsync_has_begun_waits_for_the_next(
-        self, tmp_path: Path, disk: Disk
+        self, on_disk: Subject, disk: Disk
     ) -> None:
-        disk.fast.set()
-        storage = Storage(tmp_path)
-        engine = Subject(storage)
-        disk.fast.clear()
-        disk.syncs, disk.began = 0, threading.Semaphore(0)
-        first = Started(lambda: engine.put(entity(key("K", 1), n=1)))
+        first = Started(lambda: on_disk.put(entity(key("K", 1), n=1)))
         disk.began.acquire(timeout=10)
-        second = Started(lambda: engine.put(entity(key("K", 2), n=1)))
-        wait_until(lambda: bool(engine.lookup(key("K", 2)).found))
+        second = Started(lambda: on_disk.put(entity(key("K", 2), n=1)))
+        wait_until(lambda: bool(on_disk.lookup(key("K", 2)).found))
         disk.fast.set()
         first.result()
         second.result()
         assert disk.syncs == 2
-        storage.close()
 
     def test_a_commit_that_cannot_be_made_durable_is_not_acknowledged(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, on_disk: Subject, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        storage = Storage(tmp_path)
-        engine = Subject(storage)
-
         def broken(file: int) -> None:
             raise OSError(errno.EIO, "the disk is broken")
 
         with monkeypatch.context() as changed:
             changed.setattr(os, "fdatasync", broken)
             with pytest.raises(OSError, match="broken"):
-                engine.put(entity(KEY, n=1))
-        engine.put(entity(KEY, n=2))
-        storage.close()
+                on_disk.put(entity(KEY, n=1))
+        on_disk.put(entity(KEY, n=2))
 
 
 class TestTurns:
-    @pytest.mark.parametrize("folder", [False, True])
+    @pytest.mark.parametrize("place", ["engine", "on_disk"])
     @pytest.mark.parametrize("descending", [False, True])
     @pytest.mark.parametrize("keys_descending", [False, True])
     def test_a_long_read_holds_nobody_up_and_sees_one_state(
-        self, tmp_path: Path, folder: bool, descending: bool, keys_descending: bool
+        self, request: pytest.FixtureRequest, place: str, descending: bool, keys_descending: bool
     ) -> None:
-        storage = Storage(tmp_path if folder else None)
-        engine = Subject(storage)
+        engine: Subject = request.getfixturevalue(place)
+        storage = engine.storage
         engine.put(*(entity(key("K", i), n=i // 40) for i in range(1, 201)))
         scope = storage.catalog.find_scope(1, "K", "n")
         assert scope is not None
@@ -249,11 +231,10 @@ class TestTurns:
             )
         with storage.read() as reader:
             assert list(entries_of(reader)) != whole, "the negative control"
-        storage.close()
 
-    def test_a_reset_ends_a_long_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        storage = Storage()
-        engine = Subject(storage)
+    def test_a_reset_ends_a_long_read(
+        self, engine: Subject, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         engine.put(*(entity(key("K", i), n=i) for i in range(1, 5)))
         get = Reader.get
 
@@ -262,10 +243,8 @@ class TestTurns:
             return get(reader, *place)
 
         monkeypatch.setattr(Reader, "get", get_later)
-        with pytest.raises(DatastoreError, match="reset") as caught:
+        with refused("reset", Code.ABORTED):
             engine.run(query())
-        assert caught.value.code is Code.ABORTED
-        storage.close()
 
 
 class TestHistory:
@@ -348,22 +327,20 @@ def rows(engine: Subject, table: str) -> int:
 
 
 class TestAtomicity:
-    def test_a_full_disk_leaves_the_database_as_it_was(self, tmp_path: Path) -> None:
-        storage = Storage(tmp_path)
-        engine = Subject(storage)
+    def test_a_full_disk_leaves_the_database_as_it_was(self, on_disk: Subject) -> None:
+        engine, connection = on_disk, on_disk.storage._connection
         engine.put(entity(KEY, n=1))
-        pages = storage._connection.execute("PRAGMA page_count").fetchone()[0]
-        storage._connection.execute(f"PRAGMA max_page_count = {pages + 20}")
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        connection.execute(f"PRAGMA max_page_count = {pages + 20}")
         huge = value(b"x" * 1_000_000, indexed=False)
         for _ in range(2):
             with pytest.raises(sqlite3.OperationalError, match="full"):
                 engine.put(entity(key("New", 2), a=1, huge=huge))
         assert not engine.lookup(key("New", 2)).found
         assert engine.lookup(KEY).found[0].entity == entity(KEY, n=1)
-        storage._connection.execute("PRAGMA max_page_count = 100000")
+        connection.execute("PRAGMA max_page_count = 100000")
         engine.put(entity(key("New", 3), a=1))
         assert engine.identifiers(query("New", where(("a", "=", 1)))) == [3]
-        storage.close()
 
     @pytest.mark.parametrize("at_its_end", [False, True])
     def test_a_failing_commit_leaves_nothing(
@@ -400,16 +377,13 @@ class TestAtomicity:
         assert timed.identifiers(query(filters=where(("n", "=", 1)))) == [1]
 
 
-def test_an_export_comes_in_chunks_of_whole_entities() -> None:
+def test_an_export_comes_in_chunks_of_whole_entities(engine: Subject) -> None:
     """A client that does not read its export keeps one chunk in memory."""
-    storage = Storage()
-    subject = Subject(storage)
     for number in range(1, 6):
-        subject.put(entity(key("K", number), text=value("x" * 700_000, indexed=False)))
-    chunks = list(Transfer(storage, subject.engine.commit).lines())
+        engine.put(entity(key("K", number), text=value("x" * 700_000, indexed=False)))
+    chunks = list(Transfer(engine.storage, engine.engine.commit).lines())
     assert [len(chunk.splitlines()) for chunk in chunks] == [2, 2, 1]
     names = [
         json.loads(line)["key"]["path"][0]["id"] for each in chunks for line in each.splitlines()
     ]
     assert names == ["1", "2", "3", "4", "5"]
-    storage.close()

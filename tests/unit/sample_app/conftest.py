@@ -25,6 +25,7 @@ from tests.kinds import kinds_of
 from userlock.outbox import Outbox
 from userlock.outbox.engines.inline import InlineEngine
 from userlock.stores.memory import MemoryStore
+from userlock.testing import ManualClock
 
 #: Who asks the API, if a test does not say so; the pages look at their cookie.
 ADA: dict[str, str | None] = {"username": "ada", "password": ""}
@@ -38,22 +39,6 @@ def module_kinds() -> dict[str, type[ndb.Model]]:
     return kinds_of("sample_app")
 
 
-class LeapingClock:
-    """A clock that does not wait: `sleep` advances it."""
-
-    def __init__(self) -> None:
-        self._seconds = 1000.0
-
-    def now(self) -> float:
-        return self._seconds
-
-    def wall(self) -> float:
-        return self._seconds
-
-    def sleep(self, seconds: float) -> None:
-        self._seconds += seconds
-
-
 @dataclass
 class Site:
     """The app, a client for it, and its clock."""
@@ -61,7 +46,7 @@ class Site:
     app: flask.Flask
     client: FlaskClient
     service: userlock.LockService
-    clock: LeapingClock
+    clock: ManualClock
     time: list[datetime.datetime] = field(default_factory=lambda: [NOW])
 
     def the_next_day(self, days: int = 1) -> None:
@@ -147,7 +132,7 @@ def open_site(datastore: userlock_emulator.Emulator, tmp_path: Path) -> OpenSite
 
     def open_(**config: object) -> Site:
         time = [NOW]
-        clock = LeapingClock()
+        clock = ManualClock()
         service = userlock.LockService(MemoryStore(clock=clock), clock=clock)
         app = create_app(
             {

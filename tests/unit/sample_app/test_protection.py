@@ -6,7 +6,6 @@ same learner runs meanwhile, from beginning to end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -20,63 +19,45 @@ from tests.unit.sample_app.conftest import OpenSite, Site
 FINISH = "/api/learners/ada/exercises/primes/finish"
 
 
-Request = Callable[[], TestResponse]
-Race = Callable[[Request, Request], tuple[TestResponse, TestResponse]]
+def site_with(open_site: OpenSite, protection: Protection) -> Site:
+    if protection is Protection.LOCK:
+        return open_site()  # whose waits take no time
+    service = lock_service(Settings.load({"PROTECTION": protection}, environ={}))
+    return open_site(PROTECTION=protection, LOCK_SERVICE=service)
 
 
-@pytest.fixture
-def race(monkeypatch: pytest.MonkeyPatch) -> Race:
-    """Run the first request, overtaken by the second. Return both answers."""
-
-    def run(first: Request, second: Request) -> tuple[TestResponse, TestResponse]:
-        seconds: list[TestResponse] = []
-
-        def overtaken() -> None:
-            monkeypatch.setattr(demonstration, "think", lambda: None)
-            with ThreadPoolExecutor(1) as pool:
-                seconds.append(pool.submit(second).result())
-
-        monkeypatch.setattr(demonstration, "think", overtaken)
-        answer = first()
-        return answer, seconds[0]
-
-    return run
-
-
-def finish(site: Site) -> Request:
-    return lambda: site.app.test_client().post(FINISH, auth=("ada", ""))
-
-
-@pytest.fixture
-def unlocked(open_site: OpenSite) -> Callable[[Protection], Site]:
-    def open_(protection: Protection) -> Site:
-        service = lock_service(Settings.load({"PROTECTION": protection}, environ={}))
-        return open_site(PROTECTION=protection, LOCK_SERVICE=service)
-
-    return open_
-
-
-def test_with_the_lock_the_second_one_waits(site: Site, race: Race) -> None:
-    first, second = race(finish(site), finish(site))
-    # In this test the first request cannot continue, so the second times out.
-    assert (first.status_code, second.status_code) == (200, 503)
-    assert site.learner()["points"] == 15
-
-
-def test_with_fencing_the_stale_write_is_refused(
-    unlocked: Callable[[Protection], Site], race: Race
+@pytest.mark.parametrize(
+    ("protection", "first", "second"),
+    [
+        # In this test the first request cannot continue, so the second times out.
+        (Protection.LOCK, 200, 503),
+        # The stale write is refused.
+        (Protection.FENCING, 409, 200),
+        # The negative control: two exercises of 15 points each, and an update is lost.
+        (Protection.NONE, 200, 200),
+    ],
+)
+def test_a_request_is_overtaken_by_another(
+    open_site: OpenSite,
+    monkeypatch: pytest.MonkeyPatch,
+    protection: Protection,
+    first: int,
+    second: int,
 ) -> None:
-    site = unlocked(Protection.FENCING)
-    first, second = race(finish(site), finish(site))
-    assert (first.status_code, second.status_code) == (409, 200)
-    assert first.get_json()["error"] == "StaleWriteError"
+    site = site_with(open_site, protection)
+    overtaking: list[TestResponse] = []
+
+    def finish() -> TestResponse:
+        return site.app.test_client().post(FINISH, auth=("ada", ""))
+
+    def overtaken() -> None:
+        monkeypatch.setattr(demonstration, "think", lambda: None)
+        with ThreadPoolExecutor(1) as pool:
+            overtaking.append(pool.submit(finish).result())
+
+    monkeypatch.setattr(demonstration, "think", overtaken)
+    answer = finish()
+    assert (answer.status_code, overtaking[0].status_code) == (first, second)
+    if protection is Protection.FENCING:
+        assert answer.get_json()["error"] == "StaleWriteError"
     assert site.learner()["points"] == 15
-
-
-def test_without_protection_an_update_is_lost(
-    unlocked: Callable[[Protection], Site], race: Race
-) -> None:
-    site = unlocked(Protection.NONE)
-    first, second = race(finish(site), finish(site))
-    assert (first.status_code, second.status_code) == (200, 200)
-    assert site.learner()["points"] == 15, "two exercises, 15 points each"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
@@ -83,6 +84,16 @@ class Bench:
         self.clock.advance_to(at)
         self.server.wait_idle()
         return (at - before) / 1_000_000
+
+
+@contextmanager
+def started(target: Target, **options: Any) -> Iterator[Bench]:
+    """Start an emulator of the test's own, with one queue, in real time."""
+    with tasks.start(queues=[QUEUE], **options) as server:
+        client = grpc_client(server.host)
+        yield Bench(server, tasks.ManualClock(), client, target)
+        server.wait_empty(timeout_seconds=60)
+        client.transport.close()
 
 
 @pytest.fixture(scope="session")

@@ -46,7 +46,7 @@ class Process:
 
     def __exit__(self, *_: object) -> None:
         self.client.transport.close()
-        self.process.__exit__(None, None, None)
+        self.process.__exit__()
 
 
 def create(client: Any, target: Target, task_id: str) -> None:

@@ -14,7 +14,7 @@ from google.auth import exceptions
 from google.auth.transport import requests
 from google.oauth2 import id_token
 
-from tests.contract.emulator.tasks.conftest import QUEUE, Bench, grpc_client
+from tests.contract.emulator.tasks.conftest import Bench, started
 from tests.contract.emulator.tasks.target import Target
 from userlock_emulator import tasks
 
@@ -91,14 +91,11 @@ def test_the_key_set(bench: Bench) -> None:
 
 
 def test_discovery_with_an_issuer_of_its_own() -> None:
-    with Target() as target, tasks.start(issuer="http://issuer.example", queues=[QUEUE]) as server:
-        client = grpc_client(server.host)
-        request = {"url": target.url, "oidc_token": {"service_account_email": EMAIL}}
-        client.create_task(parent=QUEUE, task={"http_request": request})
+    with Target() as target, started(target, issuer="http://issuer.example") as bench:
+        server = bench.server
+        bench.create(http_request={"oidc_token": {"service_account_email": EMAIL}})
         server.wait_empty()
-        client.transport.close()
-        url = f"http://{server.host}/.well-known/openid-configuration"
-        found = fetched(url)
+        found = fetched(f"http://{server.host}/.well-known/openid-configuration")
         claims = verified(token_of(target), target.url, server.certs_url)
         assert claims["iss"] == found["issuer"] == "http://issuer.example"
         assert found["jwks_uri"] == server.jwks_url
