@@ -412,7 +412,7 @@ class LockScope:
 
     def _settle(self) -> None:
         """End an implicit scope without locks or blocks; call what waits for the end of locks."""
-        if self._implicit and not (self._closed or self.held or self._has_blocks):
+        if self._implicit and not (self._closed or self.held or (self._ends and self._has_blocks)):
             leave_scope(self)
         if self._when_free and not self._in_child:
             self._call_when_free()

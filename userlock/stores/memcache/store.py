@@ -43,7 +43,13 @@ from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.store import GRACE_SECONDS, LeaseStore, Stored
 from userlock.stores.address import joined
 from userlock.stores.keys import KeySpace
-from userlock.stores.memcache.connections import Connection, Connections, Item, WithoutCas
+from userlock.stores.memcache.connections import (
+    Connection,
+    Connections,
+    Item,
+    WithoutCas,
+    is_first,
+)
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.stream import Refused
 from userlock.stores.urls import YES_NO, AddressError, options_of
@@ -157,7 +163,11 @@ class MemcacheStore(WaitingStore):
 
     async def _remove(self, connection: Connection, own: _Version) -> bool:
         cas = await self._number(connection, own)
-        return cas is not None and await connection.remove(own.key, cas)
+        if cas is None:
+            return False
+        dialect = connection.dialect
+        reply = await connection.ask(dialect.remove % (own.key, cas))
+        return reply == dialect.removed[0] or is_first(reply, dialect.removed)
 
     async def aappend(self, lock_id: str, line: bytes) -> Stored | None:
         key = self.keys.lock(lock_id)
