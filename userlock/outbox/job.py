@@ -85,11 +85,11 @@ class Retry:
                     f"{{{failures!r}: {tier!r}}}"
                 )
 
-    def pause(self, failures: int) -> float:
+    def pause(self, failures: int, chance: Callable[[], float] = random.random) -> float:
         """Return the pause after so many failures, in seconds."""
         exponent = min(failures - 1, 64)
         whole = min(self.first_seconds * self.factor**exponent, self.most_seconds)
-        return whole * random.uniform(1 - self.jitter, 1)
+        return whole * (1 - self.jitter * chance())
 
     def tier(self, failures: int, default: str) -> str:
         """Return the tier after so many failures."""
