@@ -224,10 +224,12 @@ def test_the_first_read_is_lost(
     assert (wire.begun, len(ids_of(wire))) == (2, 1)
 
 
+@pytest.mark.parametrize("told", ["later", "between"])
 def test_an_answer_that_comes_before_grpc_tells_it(
-    wire: Wire, monkeypatch: pytest.MonkeyPatch
+    wire: Wire, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its callbacks are called in another thread, a moment later."""
+    """Its callbacks are called in another thread, a moment later: perhaps between the look whether
+    the transaction has begun and the wait for that."""
     add = servers._Future.add_done_callback
     late: list[Callable[[Any], None]] = []
 
@@ -237,9 +239,18 @@ def test_an_answer_that_comes_before_grpc_tells_it(
         else:
             add(call, callback)
 
+    begin = calls._Transaction.begin
+
+    def begin_after_the_answer(transaction: Any, *args: Any) -> Any:
+        late[0](transaction.call)
+        return begin(transaction, *args)
+
     monkeypatch.setattr(servers._Future, "add_done_callback", add_later)
-    ndb.transaction(add_plainly)
+    if told == "between":
+        monkeypatch.setattr(calls._Transaction, "begin", begin_after_the_answer)
+    ndb.transaction(look_ups)
     assert number() == 2
+    assert "begin_transaction" not in wire.names
 
 
 @pytest.mark.parametrize("work", [put_plainly, lambda: Learner(id="new").put()])
