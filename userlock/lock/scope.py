@@ -494,7 +494,8 @@ class LockScope:
         shared = self._implicit and self._has_blocks
         for tenure in reversed(self._tenures):
             if tenure._owner == me:
-                ends = tenure._entered or not tenure._postponed
+                # A transaction that this scope is not in, and that it has outlived, keeps nothing.
+                ends = tenure._entered or not (tenure._postponed and _has_to_stay(tenure))
             else:
                 ends = tenure._others > 0 and not (tenure._blocks or shared)
             if ends:
@@ -620,7 +621,8 @@ class _Holding(Iterable[Lease]):
         for scope in _scopes_from(self._innermost):
             if scope.service is self._innermost.service:
                 for tenure in scope.held.values():
-                    if tenure._owner == self._owner and (tenure._entered or tenure._postponed):
+                    has_it = tenure._entered or tenure._postponed
+                    if tenure._owner == self._owner and has_it and not tenure._ran_out:
                         yield tenure._lease
 
 

@@ -65,9 +65,8 @@ class Attempt:
         self.numbers = itertools.count()  # for entities whose order in the commit counts
 
     def end(self) -> None:
-        """Note that it is over; release its locks."""
+        """Note that it is over."""
         self.over = True
-        self.release()
 
     def release(self) -> None:
         while self.releases:

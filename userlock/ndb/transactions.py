@@ -78,7 +78,9 @@ class DatastoreParticipant:
                     "releasing lock %s after its transaction failed", quoted(tenure.lock_id)
                 )
 
-        current_attempt().releases.append(release_quietly)
+        attempt = current_attempt()
+        attempt.releases.append(release_quietly)
+        current_context().call_on_transaction_complete(attempt.release)
 
 
 def finish_writes() -> None:
