@@ -111,6 +111,8 @@ class Run:
         self._left_some = False
         #: Whether queries by a property come before the transaction; None: not known yet.
         self._asks_outside: bool | None = None
+        #: Other owners' entities that name one of the tree: they stay, and hold nothing up.
+        self._foreign: set[Any] = set()
         #: Entities that have to stay: they, or some below them, cannot be deleted.
         self._kept: set[Any] = set()
         self._error = ""
@@ -300,8 +302,11 @@ class Run:
         if step.attribute is None or getattr(entity, "_userlock_rule", None) is None:
             return False
         if lock_id_of(entity) == self._owner:
+            self._foreign.discard(entity.key)
             return False
-        log.warning("a deletion leaves %s, which is another owner's", show_key(entity.key))
+        if entity.key not in self._foreign:
+            self._foreign.add(entity.key)
+            log.warning("a deletion leaves %s, which is another owner's", show_key(entity.key))
         return True
 
     def _with_additions(self, going: list[Found]) -> set[Any]:
@@ -318,7 +323,8 @@ class Run:
         asked = []
         for each in going:
             for query in self._walk.queries_below(each):
-                found = query.fetch_async(len(keys) + len(each.way) + 1, keys_only=True)
+                known = len(keys) + len(each.way) + len(self._foreign)
+                found = query.fetch_async(known + 1, keys_only=True)
                 if self._asks_outside is None and query.ancestor is None:
                     found.wait()
                     error = found.exception()
@@ -329,7 +335,7 @@ class Run:
         staying: set[Any] = set()
         for each, found in asked:
             way = {step.key for step in each.way}  # those in a ring name one that they lead to
-            if any(key not in keys and key not in way for key in found.get_result()):
+            if not keys | way | self._foreign >= set(found.get_result()):
                 staying |= way
         return staying
 

@@ -152,7 +152,7 @@ def _outdated(entity: Any, stamp: Stamp | None, tenure: HeldLock | None) -> Find
 
 
 def check_whole(write: Any) -> None:
-    """Report a put of an entity that comes from a projection query."""
+    """Refuse a put of an entity that comes from a projection query: it would lose the rest."""
     entity = write.entity
     policy = entity._write_policy
     if policy.is_unsafe or not write.enforced:
@@ -162,7 +162,7 @@ def check_whole(write: Any) -> None:
         with contextlib.suppress(Exception):  # the projection may lack it
             lock_id = lock_id_for_put(entity)
     detail = f"it has only {', '.join(entity.to_dict())}"
-    write.report(errors.PartialEntityPut, detail, lock_id=lock_id)
+    write.report(errors.PartialEntityPut, detail, lock_id=lock_id, always=True)
 
 
 def check_delete(

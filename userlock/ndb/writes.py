@@ -387,18 +387,19 @@ class Write(PendingWrite):
         *,
         lock_id: str | None = None,
         cause: BaseException | None = None,
+        always: bool = False,
     ) -> None:
-        """Raise a violation that its check has found, or log it, as the settings say."""
+        """Raise a violation that its check has found, or log it, as the settings say; or `always`
+        raise it."""
         self._lock_id = lock_id
         violation = self._violation(kind, detail)
         violation.__cause__ = cause
-        report(violation)
+        report(violation, always=always)
 
 
-def report(violation: WriteViolation) -> None:
-    if REPORTS.report(
-        violation, enforced=provenance.current_settings().enforcement is Enforcement.RAISE
-    ):
+def report(violation: WriteViolation, *, always: bool = False) -> None:
+    enforced = provenance.current_settings().enforcement is Enforcement.RAISE
+    if REPORTS.report(violation, enforced=always or enforced):
         raise violation
 
 

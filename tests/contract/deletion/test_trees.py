@@ -88,18 +88,22 @@ def test_ways_to_delete_one(albums: Albums, way: str) -> None:
     assert all(row.ended_at for row in rows())
 
 
+@pytest.mark.parametrize("below", [(), (Track, 1)], ids=["of the root", "of a track"])
 @pytest.mark.parametrize("protected", [True, False], ids=["", "the control"])
-def test_another_owner_s_entity_that_names_one_stays(
-    albums: Albums, monkeypatch: pytest.MonkeyPatch, protected: bool
+def test_another_owner_s_entities_that_name_one_stay(
+    albums: Albums, monkeypatch: pytest.MonkeyPatch, protected: bool, below: tuple[Any, ...]
 ) -> None:
+    """The one that they name goes all the same: else the deletion would never end."""
     if not protected:
         monkeypatch.setattr(Run, "_is_foreign", lambda *_: False)
     key = albums.fill()
+    named = ndb.Key(*below, parent=key) if below else key
     with userlock.global_lock("bob"):
-        albums.picture("bob", key, "bob-s")
+        for number in range(6):  # more than a batch
+            albums.picture("bob", named, f"bob-s-{number}")
     albums.delete(key)
     albums.run_jobs()
-    assert albums.left() == ({"Picture": 1, "Remark": 1, "files": 1} if protected else {})
+    assert albums.left() == ({"Picture": 6, "Remark": 6, "files": 6} if protected else {})
     assert all(row.ended_at for row in rows())
 
 

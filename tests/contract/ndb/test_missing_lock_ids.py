@@ -121,13 +121,15 @@ class TestToleratedWrites:
             assert entity.key.get(use_cache=False) is None
 
 
-def test_a_part_without_a_lock_id_is_reported_as_a_part_alone(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize("fencing", [True, False])
+def test_a_part_without_a_lock_id_is_refused_as_a_part_alone(
+    fencing: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is not put either: Datastore reports no version of a part, so it cannot be fenced."""
+    """Also where violations are only logged: the put would lose the other properties."""
     arranged()
-    userlock.configure(enforcement="log")
-    with pytest.raises(userlock.WriteNotFenced, match="without its version"):
+    userlock.configure(enforcement="log", fencing=fencing)
+    with pytest.raises(userlock.PartialEntityPut):
         Loan.query().get(projection=["days"]).put()
+    assert Loan.get_by_id("old", use_cache=False).days == 1
     (record,) = caplog.records
     assert "PartialEntityPut" in record.getMessage()
