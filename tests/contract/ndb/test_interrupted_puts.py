@@ -265,3 +265,27 @@ def test_of_several_at_once(error: type[BaseException], key: ndb.Key) -> None:
         pytest.raises(error),
     ):
         ndb.put_multi([key.get(), Hooked()])
+
+
+@pytest.mark.parametrize("error", [Late], indirect=True)
+def test_of_a_tasklet_that_waits_for_a_transaction(
+    error: type[BaseException], datastore: userlock_emulator.Emulator
+) -> None:
+    """The end of the scope waits for the commit, and releases the lock of the transaction."""
+
+    def locked(change: Callable[[], Any]) -> Any:
+        with userlock.global_lock("ann"):
+            return change()
+
+    @ndb.tasklet
+    def changed(change: Callable[[], Any]) -> Any:
+        result = yield ndb.transaction_async(lambda: locked(change))
+        return result
+
+    put = interrupted_in_the_wait(changed)
+    with userlock.scope():
+        with datastore.faults.hold(kind="TestedLearner") as held, pytest.raises(error):
+            put(held)
+        assert userlock.holder("ann") is not None
+    assert userlock.holder("ann") is None
+    assert stored_points() == 7

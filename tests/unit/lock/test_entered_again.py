@@ -170,3 +170,20 @@ def test_a_task_asks_the_store_as_well(clock: ManualClock, elsewhere: userlock.L
             elsewhere.release(theirs)
 
     asyncio.run(twice())
+
+
+class SlowStore(MemoryStore):
+    """Keeps a record for a second longer than asked for, as stores may."""
+
+    def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
+        return super().create(lock_id, record, ttl_seconds + 1)
+
+
+def test_its_own_record_is_waited_for_and_no_deadlock(clock: ManualClock) -> None:
+    """The store still has the record of the lease that has ended."""
+    service = userlock.LockService(SlowStore(clock=clock, wakes=False), clock=clock)
+    with userlock.scope(service), userlock.global_lock("ann", lock_timeout=10) as outer:
+        clock.advance(10.5)
+        with userlock.global_lock("ann", wait_timeout=5) as inner:
+            assert inner is not outer
+            assert clock.now() >= 11
