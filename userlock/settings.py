@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import enum
 
+from userlock.arguments import check_bool
+
 
 class Enforcement(enum.Enum):
     """The reaction to a violation."""
@@ -70,9 +72,7 @@ class Settings:
                 known = ", ".join(repr(mode.value) for mode in modes)
                 raise ValueError(f"{name} must be one of {known}, not {value!r}") from None
         for name in ("fencing", "capture_places"):
-            value = getattr(self, name)
-            if not isinstance(value, bool):
-                raise TypeError(f"{name} must be True or False, not {value!r:.100}")
+            check_bool(name, getattr(self, name))
 
     def changed(self, **changes: Enforcement | Reaction | str | bool | None) -> Settings:
         """Return a copy with some settings changed. None leaves a setting as it is."""

@@ -12,17 +12,16 @@ from tools import structure
 #: The floors, the lowest first. A package imports from itself and from floors below.
 FLOORS = (
     (
+        "arguments",
         "callsite",
         "clock",
         "fork",
         "json_values",
-        "numbers",
         "platforms",
-        "settings",
         "words",
         "_version",
     ),
-    ("waits",),
+    ("settings", "waits"),
     ("ids", "datastore_rpc", "bounded_calls"),
     ("errors",),
     ("apps",),

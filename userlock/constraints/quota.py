@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from google.cloud import ndb
 
 from userlock.apps import note_made
+from userlock.arguments import check_number
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import ConfigurationError, NotUnique
 from userlock.ids import quoted
@@ -32,7 +33,6 @@ from userlock.ndb.client import DATASTORE_ERRORS
 from userlock.ndb.context import current_attempt, in_transaction
 from userlock.ndb.model import Model, WriteIdProperty
 from userlock.ndb.policies import WritePolicy
-from userlock.numbers import check_number
 from userlock.outbox.job import outside
 from userlock.outbox.outbox import Outbox
 

@@ -19,6 +19,7 @@ except ImportError as error:  # pragma: no cover
         "userlock.contrib.flask needs Flask: pip install 'userlock[flask]'"
     ) from error
 
+from userlock.arguments import check_kind
 from userlock.contrib import request_scope
 from userlock.contrib.problems import ANSWERED
 from userlock.contrib.request_scope import RequestOptions, RequestScope, finish_writes, on_demand
@@ -212,18 +213,23 @@ def user_lock(
             "id, or session='its key in the session'"
         )
 
+    if allowed is not None:
+        check_kind("allowed", allowed, Callable, "a function")  # type: ignore[arg-type]
+    locked_as = functools.partial(
+        global_lock,
+        wait_timeout=wait_timeout,
+        lock_timeout=lock_timeout,
+        priority=priority,
+        heartbeat=heartbeat,
+        max_waiting=max_waiting,
+    )
+    locked_as("any")  # the options are checked now
+
     def lock() -> global_lock:
         lock_id = _lock_id(source, session)
         if allowed is not None and allowed(lock_id) is not True:  # nor a coroutine
             flask.abort(403)
-        return global_lock(
-            lock_id,
-            wait_timeout=wait_timeout,
-            lock_timeout=lock_timeout,
-            priority=priority,
-            heartbeat=heartbeat,
-            max_waiting=max_waiting,
-        )
+        return locked_as(lock_id)
 
     def decorate(view: Callable[_P, _R]) -> Callable[_P, _R]:
         if isinstance(source, str):

@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple, Never, TypedDict
 
 import userlock.ndb.model  # noqa: F401  (installs itself in ndb)
+from userlock.arguments import check_kind
 from userlock.callsite import is_application
 from userlock.contrib.problems import Problem, problem_of
 from userlock.errors import StaleWriteError, UserLockError, WriteViolation
@@ -190,7 +191,8 @@ class RequestScope:
         given = {"enforcement": enforcement, "fencing": fencing}
         self._changes = {name: value for name, value in given.items() if value is not None}
         defaults.settings.changed(**self._changes)  # refuses unknown modes at once
-        self._context_options = context_options or {}
+        self._context_options = {} if context_options is None else context_options
+        check_kind("context_options", self._context_options, dict, "a dict")
         self._contention_status = contention_status
         self._max_waiting = None if max_waiting is None else check_max_waiting(max_waiting)
         self.hooks: tuple[Any, ...] = ()

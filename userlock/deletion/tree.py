@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from google.cloud import ndb
 
+from userlock.arguments import check_count, check_number
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.deletion.run import Plan, Run
 from userlock.errors import ConfigurationError
@@ -34,7 +35,6 @@ from userlock.ndb.model import Model, WriteIdProperty
 from userlock.ndb.patches import kind_of
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import version_of
-from userlock.numbers import check_count, check_number
 from userlock.outbox.job import Retry
 from userlock.outbox.outbox import Outbox
 

@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 from google.cloud import ndb
 
 from userlock import errors
+from userlock.arguments import check_bool, check_seconds
 from userlock.bounded_calls import BoundedCalls
 from userlock.clock import Clock
 from userlock.idempotency.answers import Answer, check_status, json_answer
@@ -32,7 +33,6 @@ from userlock.ndb.context import in_transaction
 from userlock.ndb.owners import micros_now, moment_of
 from userlock.ndb.patches import look_up
 from userlock.ndb.transactions import finish_writes, open_transaction
-from userlock.numbers import check_seconds
 
 log = logging.getLogger(__name__)
 
@@ -188,8 +188,7 @@ class Flow:
             RuntimeError: as for `phase`.
             ValueError: a status in `final` is none from 200 to 499.
         """
-        if not isinstance(detail, bool):
-            raise TypeError(f"detail must be True or False, not {detail!r:.80}")
+        check_bool("detail", detail)
         final = {kind: check_status(status) for kind, status in (final or {}).items()}
         with self._step(name):
             points, point = self._points, self._reached(name, "call")

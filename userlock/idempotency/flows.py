@@ -25,6 +25,7 @@ from google.cloud import ndb
 
 from userlock import errors
 from userlock.apps import note_made
+from userlock.arguments import check_number, check_seconds
 from userlock.callsite import raised_at
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.events import LISTENERS, RequestServed
@@ -39,7 +40,6 @@ from userlock.lock.service import LockService, check_service
 from userlock.ndb.client import ClientOfProcess
 from userlock.ndb.owners import in_namespace, micros_now
 from userlock.ndb.transactions import runs_later
-from userlock.numbers import check_number, check_seconds
 
 if TYPE_CHECKING:
     from userlock.outbox import Outbox

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
+from userlock.arguments import check_bool, check_kind
 from userlock.errors import LockNotHeld, LockTimeout, NoScope, TooManyWaiting
 from userlock.ids import quoted
 from userlock.lock.configuration import default_service, defaults
@@ -18,7 +19,6 @@ from userlock.lock.lease import (
     Holder,
     Priority,
     PriorityName,
-    check_bool,
     check_lock_id,
     check_lock_timeout,
     check_max_waiting,
@@ -444,7 +444,9 @@ def with_extension(
     Raises:
         TypeError: `operator` is asynchronous, or returns something that would run later.
     """
-    if inspect.iscoroutinefunction(operator):  # before the lock is taken
+    # Before the lock is taken.
+    check_kind("operator", operator, Callable, "a function")  # type: ignore[arg-type]
+    if inspect.iscoroutinefunction(operator):
         raise _runs_later("with_extension", operator)
     with global_lock(
         lock_id,

@@ -24,12 +24,12 @@ from functools import partial
 from typing import Any
 
 import userlock.lock.lease as leases
+from userlock.arguments import check_seconds
 from userlock.errors import ConfigurationError, LockNotHeld, LockServiceUnavailable
 from userlock.events import Confirmed, Conflict, Extended, LeaseLost
 from userlock.ids import quoted
 from userlock.lock.lease import Fenced, Granted, Held, Lease, Lost, Unavailable
 from userlock.lock.service import LockService
-from userlock.numbers import check_seconds
 from userlock.waits import locked, run
 
 #: The store's answer to the holder of a lease.

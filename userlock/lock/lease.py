@@ -17,9 +17,9 @@ import re
 import socket
 from typing import Literal, NamedTuple
 
+from userlock.arguments import check_count, check_seconds
 from userlock.fork import reset_in_child
 from userlock.ids import MAX_CHARACTERS, quoted, show_request
-from userlock.numbers import check_count, check_seconds
 
 #: memcached reads a time to live above 30 days as a date; a lease of a month is no lease.
 MAX_LEASE_SECONDS = 30 * 86400 - 3600
@@ -82,13 +82,6 @@ def check_lock_timeout(value: object) -> float:
 def check_wait_timeout(value: object) -> float:
     """Return a usable wait in seconds (0: try once), or a clear error."""
     return check_seconds("wait_timeout", value, least=0, most=MAX_WAIT_SECONDS)
-
-
-def check_bool(name: str, value: object) -> bool:
-    """Return `value` if it is True or False; raise a clear error otherwise ("false" is true)."""
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False, not {value!r:.100}")
-    return value
 
 
 def check_max_waiting(value: object) -> int:

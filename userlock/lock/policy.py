@@ -7,8 +7,8 @@ import enum
 import math
 
 import userlock.lock.lease as leases
+from userlock.arguments import check_bool, check_seconds
 from userlock.lock.lease import Priority, check_lock_timeout
-from userlock.numbers import check_seconds
 from userlock.platforms import request_limits
 
 
@@ -58,7 +58,7 @@ class PriorityPolicy:
     def __post_init__(self) -> None:
         check_lock_timeout(self.lock_timeout)
         leases.check_wait_timeout(self.wait_timeout)
-        leases.check_bool("heartbeat", self.heartbeat)
+        check_bool("heartbeat", self.heartbeat)
         _check_type("polling", self.polling, Polling)
         if self.max_waiting is not None:
             leases.check_max_waiting(self.max_waiting)

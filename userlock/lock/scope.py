@@ -24,12 +24,13 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from userlock.arguments import check_bool, check_kind
 from userlock.errors import EventLoopBlocked, LockError, LockNotHeld, NoScope
 from userlock.fork import reset_in_child
 from userlock.ids import quoted
 from userlock.lock.configuration import default_service, defaults
 from userlock.lock.held_lock import HeldLock, check_heartbeat
-from userlock.lock.lease import Lease, Priority, PriorityName, check_bool, check_lock_id
+from userlock.lock.lease import Lease, Priority, PriorityName, check_lock_id
 from userlock.lock.policy import PriorityPolicy
 from userlock.lock.service import LockService, check_service
 from userlock.lock.store import StoreUnavailable
@@ -708,9 +709,12 @@ def scope(
         priority: the default priority of locks.
         request: the task of the code inside, for the messages of others that have to wait for it.
     """
+    settings = defaults.settings if settings is None else settings
+    check_kind("settings", settings, Settings, "userlock.Settings")
+    check_kind("request", request, str, "a str")
     new = LockScope(
         default_service() if service is None else check_service(service),
-        defaults.settings if settings is None else settings,
+        settings,
         priority=Priority.of(priority),
         request=request,
     )

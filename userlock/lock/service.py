@@ -17,6 +17,7 @@ from random import Random, SystemRandom
 from typing import Any, TypeVar
 
 import userlock.lock.lease as leases
+from userlock.arguments import check_kind
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import LockError, LockServiceUnavailable
 from userlock.events import LISTENERS, Broken, Degraded, LeaseLost, Listeners, Released
@@ -432,6 +433,7 @@ class LockService:
             LockServiceUnavailable: the store did not answer, and no holder is known.
         """
         lock_id = leases.check_lock_id(lock_id)
+        check_kind("by", by, str, "a str")
         by = leases.printable(by or leases.process_label())
         service, record = self._look_anywhere(lock_id)
         if record is None or record.free:

@@ -34,6 +34,10 @@ class ClientOfProcess:
     """An `ndb.Client`, a function that makes one in each process, or None."""
 
     def __init__(self, client: Any) -> None:
+        if not (client is None or callable(client) or hasattr(client, "context")):
+            raise TypeError(
+                f"client must be an ndb.Client, or a function that makes one, not {client!r:.80}"
+            )
         self._client = client
         self._made: tuple[int, Any] = (0, None)
         if client is not None:

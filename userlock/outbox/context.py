@@ -9,8 +9,8 @@ import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
 
+from userlock.arguments import check_seconds
 from userlock.errors import JobTimeLimit
-from userlock.numbers import check_seconds
 
 #: The longest time before a job runs, in seconds.
 MOST_DELAY = 30 * 86_400

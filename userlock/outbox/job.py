@@ -21,6 +21,7 @@ from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypedDict, Type
 
 from google.cloud import ndb
 
+from userlock.arguments import check_bool, check_count, check_kind, check_number, check_seconds
 from userlock.clock import Clock
 from userlock.errors import ConfigurationError, JobArgumentsRefused, JobStagedOutside
 from userlock.lock.lease import check_lock_id
@@ -28,7 +29,6 @@ from userlock.ndb.client import ClientOfProcess
 from userlock.ndb.context import current_attempt, in_transaction
 from userlock.ndb.owners import joined, micros_now
 from userlock.ndb.transactions import after_commit, runs_later
-from userlock.numbers import check_count, check_number, check_seconds
 from userlock.outbox.context import MOST_DELAY
 from userlock.outbox.rows import JobRow, NameRow, encoded, new_key
 from userlock.outbox.waking import Due, Waker, text_of
@@ -78,8 +78,9 @@ class Retry:
         check_number("Retry: factor", self.factor, least=1, most=100)
         check_number("Retry: most_seconds", self.most_seconds, least=0, most=30 * 86_400)
         check_number("Retry: jitter", self.jitter, least=0, most=1)
+        check_kind("Retry: tiers", self.tiers, Mapping, "a dict")
         for failures, tier in self.tiers.items():
-            if not isinstance(failures, int) or failures < 1 or not isinstance(tier, str):
+            if type(failures) is not int or failures < 1 or not isinstance(tier, str):
                 raise ValueError(
                     f"Retry: tiers name a tier from so many failures on, as {{3: 'slow'}}, not "
                     f"{{{failures!r}: {tier!r}}}"
@@ -95,6 +96,15 @@ class Retry:
         """Return the tier after so many failures."""
         reached = [each for each in self.tiers if each <= failures]
         return self.tiers[max(reached)] if reached else default
+
+
+def _classes(errors: Any) -> tuple[type[BaseException], ...]:
+    """Return classes of errors: one, or several. TypeError: something else is among them."""
+    classes = tuple(errors) if isinstance(errors, Iterable) else (errors,)
+    for each in classes:
+        if not (isinstance(each, type) and issubclass(each, BaseException)):
+            raise TypeError(f"never_retry must be classes of errors, not {each!r:.80}")
+    return classes
 
 
 class StagedJob(NamedTuple):
@@ -170,12 +180,17 @@ class Job(Generic[_P, _R]):
         self.function = function
         self.name = name or f"{function.__module__}.{function.__qualname__}"
         self.retry = default_retry if retry is None else retry
-        self.never_retry = tuple(never_retry)
-        self.transactional = transactional
+        check_kind("retry", self.retry, Retry, "a Retry")
+        self.never_retry = _classes(never_retry)
+        self.transactional = check_bool("transactional", transactional)
+        if owner not in (None, "first argument"):
+            raise ValueError(
+                f"owner must be None, or left to the first argument, not {owner!r:.80}"
+            )
         self.has_owner = owner is not None
         self.time_limit = time_limit
         self.every = every.total_seconds() if isinstance(every, datetime.timedelta) else every
-        self.ordered = ordered and self.has_owner
+        self.ordered = check_bool("ordered", ordered) and self.has_owner
         self.blocks = on_dead == "block"
         self.tier = tier
         self._waker = waker

@@ -12,12 +12,12 @@ from typing import Any, ParamSpec, TypeVar, Unpack, overload
 from google.cloud import ndb
 
 from userlock import apps
+from userlock.arguments import check_seconds
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import ConfigurationError
 from userlock.lock.service import LockService, check_service
 from userlock.ndb.client import ClientOfProcess, is_foreign
 from userlock.ndb.owners import OwnerRow, in_namespace, in_namespace_of, is_below_root, joined
-from userlock.numbers import check_seconds
 from userlock.outbox.dead_letters import DeadLetters
 from userlock.outbox.engines import Engine, open_engine
 from userlock.outbox.job import Job, JobOptions, Retry
@@ -276,7 +276,7 @@ def job_key(text: str) -> Any:
         key = ndb.Key(urlsafe=text.encode("ascii"))
         path = key.flat()
     except Exception:
-        raise ValueError(f"{text[:80]!r} is no key of a job") from None
+        raise ValueError(f"{text!r:.80} is no key of a job") from None
     kinds = (OwnerRow._get_kind(), JobRow._get_kind())
     if path[::2] != kinds or not is_below_root(key) or not is_name(path[3]):
         raise ValueError(f"{text[:80]!r} is the key of something else than a job")

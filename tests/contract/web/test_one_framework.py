@@ -1,4 +1,4 @@
-"""What only one of the integrations does. `test_integrations` has what all of them do."""
+"""Rules of one integration each. `test_integrations` has those of all."""
 
 from __future__ import annotations
 

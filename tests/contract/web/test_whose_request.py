@@ -40,7 +40,7 @@ class Role(userlock.Model):
 
 
 class Place(NamedTuple):
-    """What a site stands on."""
+    """The parts that a site stands on."""
 
     client: ndb.Client
     service: userlock.LockService

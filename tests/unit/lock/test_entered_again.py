@@ -175,7 +175,7 @@ def test_a_task_asks_the_store_as_well(clock: ManualClock, elsewhere: userlock.L
 class SlowStore(MemoryStore):
     """Keeps a record for a second longer than asked for, as stores may."""
 
-    def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
+    def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> int | None:
         return super().create(lock_id, record, ttl_seconds + 1)
 
 

@@ -1,4 +1,4 @@
-"""Who may call: settings that let in nobody or anybody are refused; certificates are kept."""
+"""Callers: settings that let in nobody or anybody are refused; certificates are kept."""
 
 from __future__ import annotations
 

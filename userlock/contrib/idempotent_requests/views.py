@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import IO, Any, Generic, Literal, NamedTuple, NoReturn, TypedDict, TypeVar
 
+from userlock.arguments import check_count
 from userlock.errors import (
     ConfigurationError,
     NotSignedIn,
@@ -25,7 +26,6 @@ from userlock.idempotency.answers import kept
 from userlock.idempotency.flows import check_function, check_keep_hours, name_of_function
 from userlock.json_values import check, written
 from userlock.lock.lease import check_lock_id, check_wait_timeout
-from userlock.numbers import check_count
 
 HEADER = "Idempotency-Key"
 #: The media types of forms.

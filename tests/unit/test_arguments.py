@@ -1,4 +1,4 @@
-"""Options that are numbers: what is none, or out of bounds, is refused where it is given."""
+"""Options of the wrong type, or out of bounds, are refused where they are given."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import flask
 import pytest
 
 import userlock
 from userlock.constraints import Quota
+from userlock.contrib.flask import UserLock, user_lock
 from userlock.contrib.idempotent_requests.views import IdempotentView
 from userlock.deletion import Tree
 from userlock.idempotency import Flows
@@ -17,6 +19,7 @@ from userlock.lock.lease import check_max_waiting
 from userlock.outbox import Outbox, Retry, RetryAfter
 
 MONTH = 30 * 86_400.0
+LOCKS = userlock.LockService.from_url("memory://")
 
 
 class Shelf(userlock.UserModel):
@@ -26,7 +29,8 @@ class Shelf(userlock.UserModel):
 
 
 def job(**options: Any) -> object:
-    decorate: Any = Outbox("inline://").job(name="x", owner=None, **options)
+    options = {"owner": None, **options}
+    decorate: Any = Outbox("inline://").job(name="x", **options)
     return decorate(lambda: None)
 
 
@@ -85,3 +89,41 @@ def test_each_option(name: str) -> None:
     for none in ("5", True, [5], b"5"):
         with pytest.raises(TypeError, match=text + "a (whole )?number"):
             give(none)
+
+
+def web(**options: Any) -> object:
+    return UserLock(flask.Flask(__name__), **options)
+
+
+#: Each other option, and values that it refuses.
+OTHERS: dict[str, tuple[Callable[[Any], object], tuple[Any, ...]]] = {
+    "heartbeat": (lambda given: userlock.global_lock("ann", heartbeat=given), ("false", 1)),
+    "fencing": (lambda given: userlock.Settings(fencing=given), ("no", 0)),
+    "settings": (lambda given: userlock.scope(settings=given).__enter__(), (5, {})),
+    "request": (lambda given: userlock.scope(request=given).__enter__(), (5, b"GET")),
+    "by": (lambda given: LOCKS.break_lock("ann", by=given), (5,)),
+    "operator": (lambda given: userlock.with_extension("ann", given), (5, "extend")),
+    "retry": (lambda given: job(retry=given), (5, "often")),
+    "never_retry": (lambda given: job(never_retry=given), (5, [5], "ValueError", [object])),
+    "transactional": (lambda given: job(transactional=given), ("no", 1)),
+    "ordered": (lambda given: job(ordered=given), ("no", 1)),
+    "owner": (lambda given: job(owner=given), ("user_id", 5)),
+    "tiers": (lambda given: Retry(tiers=given), (5, ["slow"])),
+    "client": (lambda given: Flows(client=given), (5, "app:client")),
+    "client ": (lambda given: web(client=given), (5,)),
+    "context_options": (lambda given: web(context_options=given), (5, [])),
+    "allowed": (lambda given: user_lock("user_id", allowed=given), (5, True)),
+    "wait_timeout": (lambda given: user_lock("user_id", wait_timeout=given), (True, "5")),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_each_other_option(name: str) -> None:
+    give, refused = OTHERS[name]
+    for wrong in refused:
+        with pytest.raises((ValueError, TypeError), match=f"{name.strip()} must be "):
+            give(wrong)
+
+
+def test_one_class_is_enough_for_never_retry() -> None:
+    assert job(never_retry=KeyError).never_retry == (KeyError,)  # type: ignore[attr-defined]

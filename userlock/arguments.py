@@ -1,4 +1,4 @@
-"""Check the numbers that callers give."""
+"""Check the arguments that callers give."""
 
 from __future__ import annotations
 
@@ -40,3 +40,16 @@ def check_count(name: str, value: object, *, least: int, most: float = math.inf)
 def check_seconds(name: str, value: object, *, least: float = 0.001, most: float) -> float:
     """Return a number of seconds as a float; see `check_number`."""
     return float(check_number(name, value, least=least, most=most, unit="seconds"))
+
+
+def check_bool(name: str, value: object) -> bool:
+    """Return `value` if it is True or False; raise TypeError otherwise ("false" is true)."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {value!r:.100}")
+    return value
+
+
+def check_kind(name: str, value: object, kind: type, words: str) -> None:
+    """Raise TypeError if a value is not of a kind, in `words` such as `"a str"`."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be {words}, not {value!r:.80}")
