@@ -111,13 +111,14 @@ def listed(most: int = 100, user: str = "", *, done: bool) -> list[Found]:
 
 
 def read(user: str, key: str, namespace: str | None = None) -> Found | None:
-    """Return a request; without a namespace, the first in any of them."""
+    """Return a request; without a namespace, of those in several an unfinished one."""
+    found = []
     for each in namespaces() if namespace is None else [namespace]:
         with in_namespace(each):
             row = stored.request_key(user, key).get(**_FRESH)
         if row is not None:
-            return found_of(row)
-    return None
+            found.append(found_of(row))
+    return min(found, key=lambda each: each.status is not None, default=None)
 
 
 def to_complete(found: Found, flows: Flows) -> Request | None:

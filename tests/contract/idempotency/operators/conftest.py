@@ -57,15 +57,15 @@ class Shop:
         self.sold.append(flow.user_id)
         return {"attempt": flow.attempt}
 
-    def ask(self, user: str, key: str = KEY) -> Any:
-        with self.client.context():
+    def ask(self, user: str, key: str = KEY, tenant: str = "") -> Any:
+        with self.client.context(namespace=tenant):
             return self.sell(user, key)
 
-    def fail(self, user: str, key: str = KEY) -> None:
+    def fail(self, user: str, key: str = KEY, tenant: str = "") -> None:
         """Leave a request unfinished."""
         self.error = Ended("a \x1b[2J bug")
         with pytest.raises(Ended):
-            self.ask(user, key)
+            self.ask(user, key, tenant)
         self.error = None
 
     def leave(self, user: str, key: str = KEY) -> None:

@@ -69,6 +69,16 @@ def test_one_request(shop: Shop, terminal: Terminal) -> None:
     assert "no such request" in nobody.err
 
 
+def test_of_one_key_of_several_tenants_the_unfinished_request(
+    shop: Shop, terminal: Terminal
+) -> None:
+    shop.ask("ann")
+    shop.fail("ann", tenant="b")
+    terminal.clock.advance(400)
+    assert terminal.run("flows", "complete", KEY, "--user", "ann").code == 0
+    assert shop.sold == ["ann", "ann"]
+
+
 def test_hidden_ids(shop: Shop, terminal: Terminal) -> None:
     shop.fail("ann@example.com", "payment-of-ann@example.com")
     terminal.environ["USERLOCK_SHOW_IDS"] = "masked"
