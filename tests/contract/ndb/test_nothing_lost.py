@@ -175,8 +175,10 @@ class PutsInCommits(Wire):
 
 @pytest.mark.usefixtures("key")
 def test_a_put_while_the_commit_is_under_way_is_refused(ndb_client: ndb.Client) -> None:
+    def change() -> None:
+        Learner.get_by_id("ann").put()  # with the transaction's id, the commit is sent at once
+
     with userlock.global_locks(["ann", "late"]):
-        learner = Learner.get_by_id("ann")
         PutsInCommits(ndb_client)
-        ndb.transaction(learner.put)
+        ndb.transaction(change)
     assert stored_points("late") is None
