@@ -69,6 +69,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from userlock.ids import are_plain, quoted, show_key
+from userlock.words import counted
 
 
 class LockHolder(Protocol):
@@ -598,7 +599,8 @@ class StaleWriteError(UserLockError):
             **_write_site(put_at, deleting=deleting, more=found),
         }
         if others_landed:
-            facts["others"] = f"{others_landed} other writes of its commit have landed"
+            have = "has" if others_landed == 1 else "have"
+            facts["others"] = f"{counted(others_landed, 'other write')} of its commit {have} landed"
         if may_have_landed:
             facts["in doubt"] = (
                 "the reply to an earlier attempt was lost, and the write it met may be its own; "

@@ -76,6 +76,22 @@ def test_only_the_stale_one_of_a_batch_is_refused(store: MemoryStore, elsewhere:
     assert set(stored.values()) == {1}
 
 
+def test_of_a_refused_transaction_nothing_is_stored() -> None:
+    def change() -> None:
+        learner = Learner.get_by_id("ann")
+        learner.points = 100
+        learner.put()
+        Learner(id="bob").put()  # which exists
+
+    with userlock.global_locks(["ann", "bob"]):
+        Learner(id="bob").put()
+        with pytest.raises(userlock.EntityExistsError) as caught:
+            ndb.transaction(change)
+    assert caught.value.others_landed == 0
+    assert "of its commit" not in str(caught.value)
+    assert stored_points() == 0
+
+
 class TestCreation:
     @staticmethod
     def create_bob(points: int) -> None:
