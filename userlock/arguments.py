@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 
 def check_number(name: str, value: object, *, least: float, most: float, unit: str = "") -> float:
@@ -49,7 +50,7 @@ def check_bool(name: str, value: object) -> bool:
     return value
 
 
-def check_kind(name: str, value: object, kind: type, words: str) -> None:
-    """Raise TypeError if a value is not of a kind, in `words` such as `"a str"`."""
+def check_kind(name: str, value: object, kind: Any, words: str) -> None:
+    """Raise TypeError if a value is not of a class; `words` name the class, as in `"a str"`."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} must be {words}, not {value!r:.80}")

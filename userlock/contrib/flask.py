@@ -214,7 +214,7 @@ def user_lock(
         )
 
     if allowed is not None:
-        check_kind("allowed", allowed, Callable, "a function")  # type: ignore[arg-type]
+        check_kind("allowed", allowed, Callable, "a function")
     locked_as = functools.partial(
         global_lock,
         wait_timeout=wait_timeout,

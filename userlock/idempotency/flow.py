@@ -228,6 +228,7 @@ class Flow:
             FlowTakenOver: another attempt has taken over. Nothing was written.
             NotStorable: the block has given no answer. Nothing was written.
             RuntimeError: this is within a step, or after the answer.
+            StaleWriteError and others: a write before the block, whose future was dropped, failed.
         """
         self._check_place("last()")
         self._check_all_reached()

@@ -445,7 +445,7 @@ def with_extension(
         TypeError: `operator` is asynchronous, or returns something that would run later.
     """
     # Before the lock is taken.
-    check_kind("operator", operator, Callable, "a function")  # type: ignore[arg-type]
+    check_kind("operator", operator, Callable, "a function")
     if inspect.iscoroutinefunction(operator):
         raise _runs_later("with_extension", operator)
     with global_lock(

@@ -429,7 +429,7 @@ class Put(Write):
         try:
             wanted = () if rows is None else rows.claims_of(entity)
         except LockIdError:
-            self._check()  # which says it with more words, if it says it
+            self._check()  # raises `LockIdMissing` with the call site, if writes are checked
             raise
         # From here on, no code of the application runs until the write is checked in.
         stamp = self._check()

@@ -35,7 +35,7 @@ from userlock.ids import quoted
 from userlock.lock.api import global_lock
 from userlock.lock.held_lock import HeldLock, was_contended
 from userlock.lock.lease import Priority
-from userlock.lock.scope import LockScope, current_scope, scope
+from userlock.lock.scope import current_scope, scope
 from userlock.lock.service import LockService
 from userlock.ndb import transactions
 from userlock.ndb.direct import swap
@@ -178,7 +178,7 @@ class Worker:
             return Outcome.NOTHING
         with batch_scope(self.service, f"job {row.job}") as opened:
             if row.owner is None:
-                return self._run_alone(key, row, opened, None)
+                return self._run_alone(key, row, None)
             try:
                 with global_lock(
                     row.owner,
@@ -188,23 +188,21 @@ class Worker:
                 ) as tenure:
                     contended = was_contended(tenure)
                     if row.ordered:
-                        return self._run_owner(key, opened, tenure, None if contended else few)
-                    return self._run_alone(key, None if contended else row, opened, tenure)
+                        return self._run_owner(key, tenure, None if contended else few)
+                    return self._run_alone(key, None if contended else row, tenure)
             except _BUSY as error:
                 log.debug("job %s of %s waits: %s", row.job, quoted(row.owner), error)
         self._put_off(key)
         return Outcome.BUSY
 
-    def _run_alone(self, key: Any, row: Any, opened: LockScope, tenure: HeldLock | None) -> Outcome:
+    def _run_alone(self, key: Any, row: Any, tenure: HeldLock | None) -> Outcome:
         claim = self._claim(key, tenure, row)
         if claim is None:
             return Outcome.NOTHING
-        self._run(claim, opened)
+        self._run(claim)
         return Outcome.RAN
 
-    def _run_owner(
-        self, until: Any, opened: LockScope, tenure: HeldLock, rows: list[Any] | None
-    ) -> Outcome:
+    def _run_owner(self, until: Any, tenure: HeldLock, rows: list[Any] | None) -> Outcome:
         """Run the jobs until that one, and some later ones that may run now.
 
         `rows`: the owner's ordered jobs as they were read before the lock; None: not read.
@@ -220,7 +218,7 @@ class Worker:
             claim = self._claim(key, tenure, None if row.arguments is None else row)
             if claim is not None:
                 ran, read = Outcome.RAN, False
-                if self._run(claim, opened) != "done":
+                if self._run(claim) != "done":
                     return ran  # it holds up the others
             elif read:
                 return ran
@@ -300,7 +298,7 @@ class Worker:
         if named is not None and named.job_key == row.key:
             name.delete()
 
-    def _run(self, claim: _Claim, opened: LockScope) -> str:
+    def _run(self, claim: _Claim) -> str:
         row, attempt = claim.row, claim.row.attempts
         began = self.clock.now()
         lag = max(self.clock.wall() - row.ready_at / 1e6, 0.0)
@@ -308,12 +306,12 @@ class Worker:
         if job is not None and attempt > job.retry.attempts:
             outcome, error = self._failed(claim, None)  # its last runs ended with their processes
         else:
-            outcome, error = self._run_once(claim, opened)
+            outcome, error = self._run_once(claim)
         seconds = self.clock.now() - began
         LISTENERS.emit(JobRan(row.owner, row.job, outcome, attempt, lag, seconds, error))
         return outcome
 
-    def _run_once(self, claim: _Claim, opened: LockScope) -> tuple[str, str]:
+    def _run_once(self, claim: _Claim) -> tuple[str, str]:
         row, job = claim.row, self.jobs.get(claim.row.job)
         try:
             if job is None:
