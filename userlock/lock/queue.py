@@ -36,6 +36,8 @@ _POLL_SECONDS = 0.0001
 #: Longest delays of the second waiter (and of a first one that is woken), and of those behind it.
 _MOST_SECONDS_SECOND = 0.1
 _MOST_SECONDS_BEHIND = 0.25
+#: The delay of a waiter that another one of its process wakes, in seconds.
+LED_SECONDS = 0.5
 
 
 class Decision(enum.Enum):
@@ -144,7 +146,7 @@ def delay(
         held: the time since the present holder got the lock, as far as is known, in seconds; since
             the lock was free for those ahead, if it is.
         polling: bounds.
-        woken: whether the store wakes the waiter, or another waiter of its process.
+        woken: whether the store wakes the waiter.
 
     The first waiter polls three times in a hold of the usual length, the last time
     shortly after its end, and at least every `most_seconds`:

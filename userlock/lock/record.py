@@ -181,7 +181,7 @@ class Record:
         again = b"\n~" in text
         #: The waiters, in the order of service.
         self._queue = _in_order(self._lines.values()) if again else list(self._lines)
-        if b"b " in text:
+        if b"\n+b " in text or b"\n~b " in text:
             self._queue.sort(key=self._ranks_as_batch)
         self.released = self.holder.token.encode() in self._done
         self.lapsed = stored.lapsed
@@ -332,7 +332,7 @@ class Record:
         own = token.encode()
         queue = self._queue[len(self.tokens_ahead_of(token)) :] if passing else self._queue
         begin = claim_record + b"\n< " + self._origin()
-        return self._record(begin, (each for each in queue if each != own))
+        return self._record(begin, [each for each in queue if each != own])
 
     def _origin(self) -> bytes:
         """Return the last holder's token, and how its lease ended."""
@@ -356,7 +356,7 @@ class Record:
         """
         left = besides.encode() if leaving else b""
         begin = claim_record + b"\n< " + self._origin()
-        record = self._record(begin, (each for each in self._queue if each != left))
+        record = self._record(begin, [each for each in self._queue if each != left])
         # One more, for the last of them to notice that it is its turn.
         seconds = PATIENCE_SECONDS * (self._processes_besides(besides) + 1)
         return record + done(token) + b"\n? " + token.encode(), seconds
@@ -372,11 +372,12 @@ class Record:
         return self._record(begin, self._queue)
 
     def _record(self, begin: bytes, tokens: Iterable[bytes]) -> bytes:
-        return b"".join([begin, *map(self._copy_of, tokens)])
-
-    def _copy_of(self, token: bytes) -> bytes:
-        copy = b"\n+" + self._lines[token][_COPY]
-        return copy + b"\n^ " + token if token in (self._aged or ()) else copy
+        lines, aged = self._lines, self._aged or ()
+        copies = [
+            b"%b\n^ %b" % (lines[token][_COPY], token) if token in aged else lines[token][_COPY]
+            for token in tokens
+        ]
+        return b"\n+".join([begin, *copies])
 
 
 def _operator(note: bytes) -> str:

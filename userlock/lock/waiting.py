@@ -18,7 +18,7 @@ from userlock.lock.lease import Claim, Holder, Lease, Priority
 from userlock.lock.local_waiters import Admission, LocalWaiters, Reading, Rejection
 from userlock.lock.policy import LockPolicy, PriorityPolicy
 from userlock.lock.protocol import LeaseProtocol
-from userlock.lock.queue import MEMORY_SECONDS, Decision, HoldTimes, Turn, delay
+from userlock.lock.queue import LED_SECONDS, MEMORY_SECONDS, Decision, HoldTimes, Turn, delay
 from userlock.lock.record import Record, aged
 from userlock.lock.store import Stored, StoreUnavailable
 from userlock.lock.store_client import StoreClient
@@ -485,13 +485,13 @@ class _Wait:
         polling, local = self._policy.polling, self._parts.local
         if record is None:
             return polling.most_seconds
-        typical = self._parts.hold_times.typical(record.holder.priority)
-        held = self._held(turn, record, typical, now)
-        assert self._bell is not None
-        woken = self._wake_ups is not None and self._wake_ups.come
-        if turn.position and not woken:
-            woken = local.is_woken(self._claim, record)
-        seconds = delay(turn.position, typical, held, polling, woken=woken)
+        if turn.position and local.is_woken(self._claim, record):
+            seconds = LED_SECONDS
+        else:
+            typical = self._parts.hold_times.typical(record.holder.priority)
+            held = self._held(turn, record, typical, now)
+            woken = self._wake_ups is not None and self._wake_ups.come
+            seconds = delay(turn.position, typical, held, polling, woken=woken)
         if turn.position:
             seconds *= self._parts.random.uniform(0.8, 1.0)  # not all at once
         seconds *= max(1.0, len(local.crowds) / _MANY_LOCKS)
