@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import datetime
 import importlib
 import sys
+from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import pytest
 from google.cloud.datastore_v1.types import query
+from google.cloud.datastore_v1.types.datastore import CommitResponse
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from userlock.datastore_rpc import Key
+from userlock.datastore_rpc import Endpoint, Key, Mutation
 from userlock.lock.store import GRACE_SECONDS, StoreUnavailable
 from userlock.stores.datastore import DEFAULT_KIND, TIMEOUT, DatastoreStore, rows
 from userlock.stores.datastore.rows import MAX_NAME_BYTES, check_kind, check_prefix, row_name
@@ -128,6 +133,31 @@ def at(microseconds: int) -> Timestamp:
     timestamp = Timestamp()
     timestamp.FromMicroseconds(microseconds)
     return timestamp
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["a reply", "an error"])
+def test_a_cancelled_task_waits_for_its_reply(fails: bool) -> None:
+    """So that nothing it does afterwards overtakes its command."""
+    reply: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    stub = SimpleNamespace(commit=SimpleNamespace(future=lambda request, **options: reply))
+    client = SimpleNamespace(project="p", namespace="", stub=stub)
+
+    async def main() -> bool:
+        commit = Endpoint(client).commit(Mutation(delete=Key()), 30)
+        task = asyncio.create_task(commit)
+        for _ in range(5):
+            await asyncio.sleep(0)
+            task.cancel()
+        waits = not task.done()
+        if fails:
+            reply.set_exception(grpc.RpcError())
+        else:
+            reply.set_result(CommitResponse(mutation_results=[{}]))
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return waits
+
+    assert asyncio.run(main())
 
 
 class TestTimes:
