@@ -86,6 +86,10 @@ class TestUrls:
                 ("p1", "db", "ns", "p", "K", 2.0),
             ),
             ("datastore://?namespace=&database=", DEFAULT),
+            (
+                "datastore://?database=(default)&namespace=_a.B-1",
+                (None, "(default)", "_a.B-1", *DEFAULT[3:]),
+            ),
         ],
     )
     def test_addresses(self, url: str, address: tuple[object, ...]) -> None:
@@ -105,6 +109,11 @@ class TestUrls:
             ("datastore://p1#db", "%23"),
             ("datastore://p1?prefix=", "a key prefix must"),
             ("datastore://p1?kind=", "a kind must"),
+            *(
+                (f"datastore://p1?namespace={each}", "namespace must be")
+                for each in ("a/b", "ü", "__a__", "x" * 101)
+            ),
+            *((f"datastore://p1?database={each}", "database must be") for each in ("a_b", "a/b")),
         ],
     )
     def test_a_malformed_url_is_explained(self, url: str, problem: str) -> None:
