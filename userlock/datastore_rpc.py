@@ -8,15 +8,18 @@ Sources: google.datastore.v1 datastore.proto (`Mutation`, `MutationResult`).
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
 from typing import Any
 from urllib.parse import urlencode
 
+import grpc
 from google.cloud.datastore_v1.types import datastore as datastore_types
 from google.cloud.datastore_v1.types import entity as entity_types
 from google.cloud.datastore_v1.types import query as query_types
 
-from userlock.waits import result_of, task_loop
+from userlock.waits import finish, result_of, task_loop
 
 # The plain protobuf classes: proto-plus's wrappers are some twenty times slower.
 Entity: Any = entity_types.Entity.pb()
@@ -108,8 +111,9 @@ class Endpoint:
             future = send.future(wrapped, **options)
             try:
                 response = await result_of(future)
-            except BaseException:
-                future.cancel()
+            except asyncio.CancelledError:  # as in `waits.ready`
+                with contextlib.suppress(grpc.RpcError):
+                    await finish(result_of, future)
                 raise
         return type(response).pb(response)
 

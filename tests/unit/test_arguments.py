@@ -46,6 +46,11 @@ def tree(**options: Any) -> object:
     return Tree(Shelf, Outbox("inline://"), **options)
 
 
+def yielded(seconds: float) -> object:
+    with userlock.scope(LOCKS), userlock.global_lock("ann") as lock:
+        return lock.yield_to_waiters(wait_timeout=seconds)
+
+
 #: Each option with numbers that it takes, and numbers that it refuses.
 OPTIONS: dict[str, tuple[Callable[[Any], object], tuple[float, ...], tuple[float, ...]]] = {
     "lock_timeout": (
@@ -53,6 +58,7 @@ OPTIONS: dict[str, tuple[Callable[[Any], object], tuple[float, ...], tuple[float
         (0.001, 5), (0, MONTH, 10**400)),
     "wait_timeout": (
         lambda given: userlock.global_lock("ann", wait_timeout=given), (0, 5), (-0.001, 1e9)),
+    "wait_timeout ": (yielded, (0, 5), (-0.001, 1e9)),
     "max_waiting": (check_max_waiting, (0, 3, 10**6), (-1, 1.0)),
     "ages_after": (lambda given: userlock.PriorityPolicy(
         wait_timeout=5, lock_timeout=5, ages_after=given), (0, 2.5), (-1,)),

@@ -259,8 +259,10 @@ class HeldLock:
         Raises:
             LockTimeout: it could not be taken back in time; it is not held then.
             LockNotHeld: it had been released before, or another thread or task left it meanwhile.
+            TypeError, ValueError: `wait_timeout` is invalid; the lock stays.
         """
-        tenure: HeldLock = self._scope._yield_to_waiters(self, wait_timeout)
+        seconds = None if wait_timeout is None else leases.check_wait_timeout(wait_timeout)
+        tenure: HeldLock = self._scope._yield_to_waiters(self, seconds)
         return tenure
 
     @property

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import datetime
 import importlib
 import sys
+from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import pytest
 from google.cloud.datastore_v1.types import query
+from google.cloud.datastore_v1.types.datastore import CommitResponse
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from userlock.datastore_rpc import Key
+from userlock.datastore_rpc import Endpoint, Key, Mutation
 from userlock.lock.store import GRACE_SECONDS, StoreUnavailable
 from userlock.stores.datastore import DEFAULT_KIND, TIMEOUT, DatastoreStore, rows
 from userlock.stores.datastore.rows import MAX_NAME_BYTES, check_kind, check_prefix, row_name
@@ -81,6 +86,10 @@ class TestUrls:
                 ("p1", "db", "ns", "p", "K", 2.0),
             ),
             ("datastore://?namespace=&database=", DEFAULT),
+            (
+                "datastore://?database=(default)&namespace=_a.B-1",
+                (None, "(default)", "_a.B-1", *DEFAULT[3:]),
+            ),
         ],
     )
     def test_addresses(self, url: str, address: tuple[object, ...]) -> None:
@@ -100,6 +109,11 @@ class TestUrls:
             ("datastore://p1#db", "%23"),
             ("datastore://p1?prefix=", "a key prefix must"),
             ("datastore://p1?kind=", "a kind must"),
+            *(
+                (f"datastore://p1?namespace={each}", "namespace must be")
+                for each in ("a/b", "ü", "__a__", "x" * 101)
+            ),
+            *((f"datastore://p1?database={each}", "database must be") for each in ("a_b", "a/b")),
         ],
     )
     def test_a_malformed_url_is_explained(self, url: str, problem: str) -> None:
@@ -128,6 +142,31 @@ def at(microseconds: int) -> Timestamp:
     timestamp = Timestamp()
     timestamp.FromMicroseconds(microseconds)
     return timestamp
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["a reply", "an error"])
+def test_a_cancelled_task_waits_for_its_reply(fails: bool) -> None:
+    """So that nothing it does afterwards overtakes its command."""
+    reply: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    stub = SimpleNamespace(commit=SimpleNamespace(future=lambda request, **options: reply))
+    client = SimpleNamespace(project="p", namespace="", stub=stub)
+
+    async def main() -> bool:
+        commit = Endpoint(client).commit(Mutation(delete=Key()), 30)
+        task = asyncio.create_task(commit)
+        for _ in range(5):
+            await asyncio.sleep(0)
+            task.cancel()
+        waits = not task.done()
+        if fails:
+            reply.set_exception(grpc.RpcError())
+        else:
+            reply.set_result(CommitResponse(mutation_results=[{}]))
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return waits
+
+    assert asyncio.run(main())
 
 
 class TestTimes:

@@ -61,6 +61,12 @@ from userlock.stores.urls import SECONDS, AddressError, options_of
 from userlock.stores.verbs import WaitingStore
 from userlock.waits import run
 
+#: Options of URLs. With an id that Datastore refuses, every lock would be degraded.
+_FORMS = {
+    "database": (r"(\(default\)|[a-zA-Z0-9-]{1,63})?", "an id of letters, digits and hyphens"),
+    "namespace": (r"(?!__.*__$)[a-zA-Z0-9._-]{0,100}", "letters, digits and . _ -, not __…__"),
+    "timeout": SECONDS,
+}
 #: The longest time-out that a URL may name.
 _MOST_SECONDS = 60
 #: How many rows a query reads at once.
@@ -112,9 +118,7 @@ class DatastoreStore(WaitingStore):
     def of_parts(cls, parts: SplitResult) -> DatastoreStore:
         """Return the store that a URL names; other parts as `ndb.Client` finds them, when used."""
         defaults = {"prefix": "userlock", "kind": DEFAULT_KIND, "timeout": f"{TIMEOUT}"}
-        options: Any = options_of(
-            parts, forms={"timeout": SECONDS}, database="", namespace="", **defaults
-        )
+        options: Any = options_of(parts, forms=_FORMS, database="", namespace="", **defaults)
         if parts.path or "@" in parts.netloc:
             raise AddressError("it must look like datastore://PROJECT?database=DB&prefix=NAME")
         options["timeout"] = float(options["timeout"])
