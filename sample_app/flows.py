@@ -13,7 +13,9 @@ from typing import Any, cast
 
 import flask
 
+from sample_app.config import Settings
 from sample_app.errors import Refused
+from sample_app.protection import ndb_client
 from userlock.clock import Clock
 from userlock.contrib.flask import Flows
 from userlock.contrib.problems import Problem
@@ -36,7 +38,7 @@ class _AppClock:
         _clock().sleep(seconds)
 
 
-flows = Flows(clock=_AppClock())
+flows = Flows(client=lambda: ndb_client(Settings.load()), clock=_AppClock())
 
 
 def once(

@@ -1,7 +1,4 @@
-"""The module that a WSGI server loads: `gunicorn sample_app.wsgi:app`, without `--preload`.
-
-The outbox is for `userlock outbox … --app sample_app.wsgi:outbox`.
-"""
+"""The module that a WSGI server loads: `gunicorn sample_app.wsgi:app`, without `--preload`."""
 
 from __future__ import annotations
 
@@ -15,4 +12,3 @@ logging.basicConfig(
 )
 
 app = create_app()
-outbox = app.extensions["outbox"]

@@ -87,11 +87,13 @@ def serve(options: argparse.Namespace) -> None:
 
 @contextmanager
 def _chosen_by(option: str) -> Iterator[None]:
-    """Name the option that chooses another port, if the port cannot be used."""
+    """Name the options that choose another address, if this one cannot be used."""
     try:
         yield
     except PortInUseError as error:
-        raise StartError(f"{error}; choose another by {option} PORT (0: any free one)") from None
+        raise StartError(
+            f"{error}; choose another by {option} PORT (0: any free one) or --host HOST"
+        ) from None
 
 
 def _after(wait: Callable[[], None], then: Callable[[], None]) -> None:

@@ -113,7 +113,7 @@ class Stack:
         )
         self.relay = (
             services.relay(
-                outbox="sample_app.wsgi:outbox",
+                outbox="sample_app.operate:outbox",
                 settings=settings,
                 log_file=self.log_dir / "relay.log",
             )

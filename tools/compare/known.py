@@ -294,7 +294,8 @@ KNOWN: tuple[Known, ...] = (
                 any(word in str(found.ours) + str(found.step.request) for word in _BLOBS)
                 # Keys alone do not show what they are ordered by.
                 or (
-                    {"keys only", "order"} <= found.step.features
+                    found.part == "results"
+                    and {"keys only", "order"} <= found.step.features
                     and sorted(found.ours) == sorted(found.theirs)
                 )
             )

@@ -31,7 +31,7 @@ _DEEPEST = 6
     option("--root", "DIR", "the project's folder, for the names of files (default: .)", str, "."),
     flag("--add", "write: keep the lines that are not in the logs"),
     flag("--strict", "check: a stale line is an error too"),
-    no="a put site is not in the baseline, or (with --strict) a line of it is stale",
+    no="a put site is new or unreadable, or (with --strict) a line is stale",
 )
 def baseline(options: argparse.Namespace, invocation: Invocation) -> int:
     """Write or check a file of put sites that are known not to hold their lock.
@@ -39,7 +39,8 @@ def baseline(options: argparse.Namespace, invocation: Invocation) -> int:
     LOG is a report of a test run (pytest --userlock-report=FILE) or a structured log of
     production, written with enforcement="log". It consists of JSON lines, or of one JSON
     array as `gcloud logging read --format=json` prints it; - is standard input. `write`
-    replaces the file by the sites in the logs; with --add, it keeps the other lines too.
+    replaces the file by the sites in the logs; with --add, or if a record of a site cannot
+    be read, it keeps the other lines too.
     `check` shows the sites that are new, and the lines that are stale: not in the logs. The
     JSON document has file, known, seen, new and stale (for `check`) or added and removed
     (for `write`); a new site has site, put, read and times.
@@ -63,7 +64,7 @@ def baseline(options: argparse.Namespace, invocation: Invocation) -> int:
     document: dict[str, Any] = {"file": str(path), "known": len(known), "seen": len(seen)}
     if not check:
         try:
-            update = known.rewrite(path, seen, keep=options.add)
+            update = known.rewrite(path, seen, keep=options.add or unreadable > 0)
         except OSError as error:
             raise CommandError(f"{path}: {error.strerror or error}") from error
         document |= {
@@ -84,7 +85,7 @@ def baseline(options: argparse.Namespace, invocation: Invocation) -> int:
         f"{path}: {counted(len(known), 'put site')} known, "
         f"{len(seen)} seen; {len(new)} new, {len(stale)} stale"
     )
-    wrong = bool(new or (options.strict and stale))
+    wrong = bool(new or unreadable or (options.strict and stale))
     return invocation.answer(document, *map(escaped, lines), no=wrong)
 
 

@@ -36,8 +36,8 @@ class UserLockMiddleware:
 
     Put it first, or at least before all middleware that reads entities. The setting `USERLOCK` is a
     dict of the options of `userlock.contrib.flask.UserLock`. Clients get the same answers; with
-    `DEBUG` a `WriteViolation` is raised. For synchronous views. The locks of a request are released
-    before a streamed response runs.
+    `DEBUG` a `WriteViolation` is raised. Of other middleware Django answers errors itself, with
+    500. For synchronous views. The locks of a request are released before a streamed response runs.
 
     Raises:
         ImproperlyConfigured: a setting is wrong. Raised when the server starts.

@@ -321,6 +321,7 @@ class _Plan:
     def run(self, send: Callable[[commits.Call], Any]) -> Running:
         """Send it once."""
         running = Running(self._commit.steps(), self._take, send)
+        running.advance()  # an exception, as of a signal, leaves nothing that locks would wait for
         books: dict[Any, None] = {}
         for ticket in self._tickets:
             if ticket is not None:
@@ -328,7 +329,6 @@ class _Plan:
                 books |= dict.fromkeys(ticket.books)
         if self._in_transaction and books:
             watch_commit(running, books)
-        running.advance()
         return running
 
     def _take(self, result: commits.Result) -> tuple[Any, Exception | None]:

@@ -141,6 +141,9 @@ class TestRefused:
             said = f"{port}: the port is taken; choose another by {option} PORT"
             refused(run_to_end(*first, option, port), said)
 
+    def test_a_host_that_is_none(self) -> None:
+        refused(run_to_end("--port", "0", "--host", "nowhere.invalid"), "or --host HOST")
+
     def test_data_that_cannot_be_used(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:

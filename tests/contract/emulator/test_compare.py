@@ -8,6 +8,10 @@ import pytest
 
 import userlock_emulator
 from tools.compare.__main__ import main
+from tools.compare.known import known
+from tools.compare.programs import Step
+from tools.compare.running import Difference
+from userlock_emulator.datastore.protos import RunQueryRequest
 
 
 def test_two_of_ours(
@@ -27,3 +31,9 @@ def test_two_of_ours(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main([]) == 0
     assert capsys.readouterr().out == "skipped\n", "there is none of Google's"
+
+
+def test_a_number_of_skipped_results_is_no_list_of_them() -> None:
+    step = Step("RunQuery", RunQueryRequest(), frozenset({"keys only", "order"}))
+    difference = Difference(1, 1, step, "skipped results", ours=1, theirs=2, said=("", ""))
+    assert known("firestore", difference) is None

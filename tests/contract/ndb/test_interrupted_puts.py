@@ -20,7 +20,7 @@ import userlock_emulator
 from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
 from tests.contract.ndb.models import Learner
 from tests.waiting import wait_until
-from userlock.ndb import calls, pending, stub, transactions
+from userlock.ndb import calls, commits, pending, stub, transactions
 from userlock.stores import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("key", "_quick_retries")
@@ -66,6 +66,19 @@ def interrupted_after(owner: Any, name: str) -> Callable[[Any], None]:
 
     function = getattr(owner, name)
     kept: list[Any] = []
+    return put
+
+
+def interrupted_before(owner: Any, name: str) -> Callable[[Any], None]:
+    """Return what puts; the signal comes at the beginning of a function that leads to the RPC."""
+
+    def put(held: Any) -> None:
+        learner = Learner.get_by_id("ann")
+        learner.points = 7
+        handler: Any = signal.getsignal(signal.SIGUSR1)
+        with mock.patch.object(owner, name, side_effect=handler):
+            learner.put()
+
     return put
 
 
@@ -167,6 +180,39 @@ def test_of_a_signal(leave: Any, put: Callable[[Any], Any], error: type[BaseExce
     assert leave(put, error) == [True]
     assert userlock.holder("ann") is None
     assert stored_points() == 7
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        interrupted_before(stub._Plan, "run"),
+        interrupted_before(calls.Running, "advance"),
+        interrupted_before(commits.PlainCommit, "_call_for"),
+        interrupted_before(calls.Running, "_send_all"),
+        interrupted_before(stub._Commit, "_send"),
+    ],
+)
+def test_of_a_signal_before_it_is_sent(
+    put: Callable[[Any], Any],
+    error: type[BaseException],
+    datastore: userlock_emulator.Emulator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The lock is left at once: no reply comes."""
+
+    def take_when_done(running: Any, timeout: float | None) -> Any:
+        done.append(running.done())
+        return take(running, timeout)
+
+    done: list[bool] = []
+    take = calls.Running._take
+    monkeypatch.setattr(calls.Running, "_take", take_when_done)
+    monkeypatch.setattr(pending, "_PATIENCE", 0.05)
+    with pytest.raises(error), userlock.global_lock("ann"):
+        put(None)
+    assert all(done)
+    assert userlock.holder("ann") is None
+    assert stored_points() == 0
 
 
 def test_its_own_error_is_logged(

@@ -185,6 +185,14 @@ def test_what_is_left_out_is_said(
     assert (done.code, says in done.err, known()) == (0, True, sites)
 
 
+def test_a_log_that_was_cut_off_removes_and_passes_nothing(terminal: Terminal) -> None:
+    Path("userlock-baseline.txt").write_text(f"{FINISH}\n")
+    cut_off = json.dumps([record(FINISH)], indent=2)[:-20]
+    assert terminal.run("baseline", "check", log("a.json", cut_off)).code == 1
+    assert terminal.run("baseline", "write", log("a.json", cut_off)).code == 0
+    assert known() == [FINISH]
+
+
 def test_nothing_harms_the_terminal(terminal: Terminal) -> None:
     nasty = record(FINISH)
     nasty["userlock_site"]["put"]["file"] = "/srv/\x1b[2Japp.py"

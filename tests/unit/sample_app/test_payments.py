@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from sample_app.payment_provider import client as payments
 from sample_app.payment_provider.ledger import Ledger, Mood
 from sample_app.payment_provider.server import Server
 from tests.unit.sample_app.conftest import OpenSite, Site
+from userlock_emulator import Emulator
 
 KEY = "0ccb7813-e63d-4377-93c5-476cb93038f3"
 PATH = "/api/learners/ada/courses/stars/orders"
@@ -154,3 +157,32 @@ def test_nobody_dies_elsewhere(ada: FlaskClient, killed: list[int]) -> None:
 def test_settings_that_are_wrong_or_for_demonstrations(config: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=next(iter(config))):
         Settings.load(config, environ={})
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("outbox relay --once", "refused by the engine"),
+        ("flows complete --older-than 1", "1 request completed"),
+    ],
+)
+def test_commands_know_the_sites_requests(
+    command: str, says: str, shop: Site, ada: FlaskClient, provider: Server, datastore: Emulator
+) -> None:
+    provider.ledger.become(Mood.IS_DOWN)
+    assert ada.post(PATH, headers={"Idempotency-Key": KEY}).status_code == 503
+    provider.ledger.become(Mood.CHARGES)
+    settings = {
+        "GOOGLE_CLOUD_PROJECT": Settings.load().project,
+        "PAYMENT_PROVIDER": provider.url,
+        "STORAGE": "/nowhere",
+        "USERLOCK_APP": "sample_app.operate:app",
+    }
+    ended = subprocess.run(
+        [sys.executable, "-m", "userlock", *command.split(), "--store", "memory://"],
+        env=os.environ | datastore.env | settings,
+        capture_output=True,
+        text=True,
+    )
+    assert "Traceback" not in ended.stderr  # a failed chore of the relay is logged
+    assert says in ended.stdout
