@@ -87,20 +87,29 @@ class Running:
         answers: list[Answer | None] = [None] * len(calls)
         for index, call in enumerate(calls):
             try:
-                future = self._send(call)
+                self._calls.append(self._send(call))
             except Exception as error:
                 self._answered(answers, index, Answer(None, error))
                 continue
-            self._calls.append(future)
-            future.add_done_callback(functools.partial(self._answered, answers, index))
+            answered = functools.partial(self._answered, answers, index)
+            self._calls[-1].add_done_callback(answered)
 
     def _answered(self, answers: list[Answer | None], index: int, call: Any) -> None:
         answer = call if type(call) is Answer else _answer_of(call)
         with self._mutex:
             answers[index] = answer
-            complete = None not in answers
+            complete = None not in answers and self._steps is not None
         if complete:
             self.advance(answers)
+
+    def interrupted(self, error: BaseException) -> None:
+        """End with an exception, as of a signal, that came where it began: as soon as what was sent
+        has been answered. Locks wait for that."""
+        self._steps, self._take_result = None, lambda _: (None, error)
+        if self._calls:
+            self._calls[-1].add_done_callback(lambda _: self._finish())
+        else:
+            self._finish()
 
     def _finish(self) -> None:
         with self._mutex:

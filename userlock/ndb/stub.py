@@ -321,14 +321,18 @@ class _Plan:
     def run(self, send: Callable[[commits.Call], Any]) -> Running:
         """Send it once."""
         running = Running(self._commit.steps(), self._take, send)
-        running.advance()  # an exception, as of a signal, leaves nothing that locks would wait for
         books: dict[Any, None] = {}
-        for ticket in self._tickets:
-            if ticket is not None:
-                ticket.sent_by = running  # from here on, the wait for it may be interrupted
-                books |= dict.fromkeys(ticket.books)
-        if self._in_transaction and books:
-            watch_commit(running, books)
+        try:
+            for ticket in self._tickets:
+                if ticket is not None:
+                    ticket.sent_by = running  # from here on, the wait for it may be interrupted
+                    books |= dict.fromkeys(ticket.books)
+            if self._in_transaction and books:
+                watch_commit(running, books)
+            running.advance()
+        except BaseException as error:
+            running.interrupted(error)
+            raise
         return running
 
     def _take(self, result: commits.Result) -> tuple[Any, Exception | None]:

@@ -127,6 +127,7 @@ put_and_be_interrupted = interrupted_in_the_wait(lambda change: change())
 #: Code that a put runs from the RPC to the wait for it.
 INTERRUPTED = [
     interrupted_after(stub, "begin_call"),
+    interrupted_after(calls.Running, "_send_all"),
     interrupted_after(stub._Plan, "run"),
     interrupted_after(stub._Commit, "future"),
     interrupted_after(_remote, "RemoteCall"),
