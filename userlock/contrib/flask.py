@@ -191,7 +191,7 @@ def user_lock(
 
     Args:
         source: the name of an argument of the route, or a function without arguments that returns
-            the lock id; None: 401.
+            the lock id; None or empty: 401.
         session: the key in `flask.session`, instead of `source`.
         allowed: called with the lock id before the lock is asked for; 403 unless it returns True.
         wait_timeout: as in `userlock.global_lock`, like the following.
@@ -271,7 +271,7 @@ def _lock_id(source: str | Callable[[], str | int | None] | None, session: str |
         source = functools.partial(flask.session.get, session)
     if callable(source):
         found = source()
-        if found is None:
+        if found is None or found == "":  # as the names and ids of anonymous users
             flask.abort(401)
         return found
     arguments = flask.request.view_args or {}

@@ -69,6 +69,7 @@ def test_the_id_comes_from_a_function(app: flask.Flask, client: FlaskClient) -> 
         return held()
 
     assert client.get("/me").status_code == 401, "nobody is signed in"
+    assert client.get("/me?who=").status_code == 401, "an anonymous user"
     assert list(client.get("/me?who=ben").get_json()) == ["ben"]
 
 
