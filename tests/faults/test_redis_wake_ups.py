@@ -200,6 +200,42 @@ def test_a_forked_child_subscribes_for_itself(
     assert time.monotonic() - began < 4.0, "the child was woken"
 
 
+def test_a_process_that_was_paused_when_it_was_woken_restores_no_queue(
+    connect: Callable[..., LockService], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record that it was told is old: the other waiter has had the lock since, and is gone."""
+    here, there, elsewhere = (connect(policy=None) for _ in range(3))
+    runs, stands, rest = threading.Event(), threading.Event(), here.local_waiters.rest
+
+    async def pausing(*args: Any) -> None:
+        if not runs.is_set():
+            stands.set()
+            runs.wait(PATIENCE)
+        await rest(*args)
+
+    def knows() -> list[object]:
+        reading = here.local_waiters.latest("ann")
+        return [*reading.record.waiters()] if reading and reading.record else []
+
+    monkeypatch.setattr(here.local_waiters, "rest", pausing)
+    runs.set()
+    lease = there.acquire("ann")
+    paused = Waiter(here)
+    wait_until(queued(there, 1))
+    other = Waiter(elsewhere)
+    wait_until(lambda: len(knows()) == 2)
+    runs.clear()
+    assert stands.wait(PATIENCE)
+    there.release(lease)
+    other.join(PATIENCE)
+    assert other.granted_at
+    assert there.look("ann") is None
+    runs.set()
+    paused.join(PATIENCE)
+    assert paused.granted_at
+    assert there.look("ann") is None, "and nothing is left behind"
+
+
 def test_a_stopped_server_is_noticed(
     own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,9 +26,6 @@ from userlock.lock.record import PATIENCE_SECONDS, Record
 
 #: After the loss of a record, each waiter gives those ahead of it this long to restore it.
 _COURTESY_SECONDS = 0.05
-#: A queue that was last read longer ago is not restored. Those ahead have had their 0.05 s, a
-#: second together at most, and every waiter polls four times a second.
-MEMORY_SECONDS = 1.5
 #: The assumed length of a hold before any has been seen.
 _UNKNOWN_HOLD_SECONDS = 0.01
 #: The duration of a poll.
@@ -59,28 +56,29 @@ class Turn:
     """One waiter's view of its turn, from poll to poll.
 
     Attributes:
+        gone_since: the time of the first poll that found no record, or None.
         position: the number of waiters ahead, at the last poll.
         free_since: the time since when those ahead could claim the lock, or None.
         patience_ends: the time when it is this waiter's turn although others are ahead, or None.
     """
 
-    __slots__ = ("_free", "_gone_since", "_token", "free_since", "patience_ends", "position")
+    __slots__ = ("_free", "_token", "free_since", "gone_since", "patience_ends", "position")
 
     def __init__(self, token: str) -> None:
         self._token = token
         self.position = 0
+        self.gone_since: float | None = None
         self.free_since: float | None = None
         self.patience_ends: float | None = None
         #: The last holder, the time the lock was first seen free, and the waiters ahead then.
         self._free: tuple[bytes, float, frozenset[bytes]] | None = None
-        self._gone_since: float | None = None
 
     def decide(self, record: Record | None, now: float) -> Decision:
         """Return the next step after `record` was read at `now`."""
         self.free_since = self.patience_ends = None
         if record is None:
             return self._decide_gone(now)
-        self._gone_since = None
+        self.gone_since = None
         position = record.position_of(self._token)
         if position is None:
             return Decision.REJOIN
@@ -109,9 +107,9 @@ class Turn:
 
     def _decide_gone(self, now: float) -> Decision:
         """Restore a record that the store has lost; the waiters ahead go first."""
-        if self._gone_since is None:
-            self._gone_since = now
-        self.patience_ends = self._gone_since + _COURTESY_SECONDS * min(self.position, 20)
+        if self.gone_since is None:
+            self.gone_since = now
+        self.patience_ends = self.gone_since + _COURTESY_SECONDS * min(self.position, 20)
         return Decision.CREATE if now >= self.patience_ends else Decision.WAIT
 
 

@@ -18,8 +18,8 @@ from userlock.lock.lease import Claim, Holder, Lease, Priority
 from userlock.lock.local_waiters import Admission, LocalWaiters, Reading, Rejection
 from userlock.lock.policy import LockPolicy, PriorityPolicy
 from userlock.lock.protocol import LeaseProtocol
-from userlock.lock.queue import LED_SECONDS, MEMORY_SECONDS, Decision, HoldTimes, Turn, delay
-from userlock.lock.record import Record, aged
+from userlock.lock.queue import LED_SECONDS, Decision, HoldTimes, Turn, delay
+from userlock.lock.record import PATIENCE_SECONDS, Record, aged
 from userlock.lock.store import Stored, StoreUnavailable
 from userlock.lock.store_client import StoreClient
 from userlock.waits import Bell, blocks_event_loop, finish, pause
@@ -346,8 +346,11 @@ class _Wait:
                     assert record is not None
                     lease = await self._claimed(record, passing=decision is Decision.PASS)
                 case Decision.CREATE:
-                    # The waiters of a queue that was read long ago have queued again, or gone.
-                    seen = self._seen if now - self._seen_at < MEMORY_SECONDS else None
+                    # A waiter that did not look for so long may have been passed: then the queue
+                    # that it knows has been served, and its last holder has removed the record.
+                    assert turn.gone_since is not None
+                    known = turn.gone_since - self._seen_at < PATIENCE_SECONDS
+                    seen = self._seen if known else None
                     lease = await self._ask_among_others(self._protocol.begin, claim, seen)
                 case Decision.REJOIN:
                     assert record is not None
@@ -391,8 +394,7 @@ class _Wait:
         """Return a record that another waiter of this process has read meanwhile, or poll."""
         assert self._bell is not None
         woken, news = self._bell.answer()
-        if isinstance(news, Stored):
-            self._about_to_decide_on(self._clock.now())
+        if isinstance(news, Stored):  # since the latest poll: it may have been long on its way
             told = Record(news)
             self._have_read(told)
             return told

@@ -227,3 +227,21 @@ class TestLostRecords:
         crowd.comes("later")
         crowd.ends()
         assert crowd.when("later") - crowd.when("paused") < 0.5 + PATIENCE_SECONDS
+
+    def test_a_waiter_that_was_passed_does_not_restore_those_served_since(
+        self, crowd: Crowd
+    ) -> None:
+        """Nobody would be there to remove the record: a free lock with a queue of nobody."""
+        crowd.comes("holder", hold=1.0)
+        paused = crowd.comes("paused", after=0.1)
+        for name in ("a", "b"):
+            crowd.comes(name, after=0.2)
+        crowd.passes(0.95)
+        paused.paused = True
+        crowd.passes(0.5)
+        assert crowd.order == ["holder", "a", "b"]
+        assert crowd.store.read(LOCK) is None
+        paused.paused = False
+        crowd.ends()
+        assert crowd.order[-1] == "paused"
+        assert crowd.store.read(LOCK) is None, "and nothing is left behind"
