@@ -242,6 +242,9 @@ class Flows:
         try:
             with in_namespace(request.namespace):
                 return self.run(request, refuse=True)
+        except errors.RequestRunning as error:
+            log.warning("a request of %s is not complete: %s", quoted(request.user_id), error)
+            return None
         except Exception:
             log.exception("a request of %s is not complete", quoted(request.user_id))
             return None
