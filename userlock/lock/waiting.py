@@ -346,11 +346,12 @@ class _Wait:
                     assert record is not None
                     lease = await self._claimed(record, passing=decision is Decision.PASS)
                 case Decision.CREATE:
-                    # A waiter that did not look for so long may have been passed: then the queue
-                    # that it knows has been served, and its last holder has removed the record.
+                    # A queue that it did not just stand in may have been served since: it was
+                    # passed, and the last waiter has removed the record.
                     assert turn.gone_since is not None
-                    known = turn.gone_since - self._seen_at < PATIENCE_SECONDS
-                    seen = self._seen if known else None
+                    seen, age = self._seen, turn.gone_since - self._seen_at
+                    if seen and (age >= PATIENCE_SECONDS or seen.position_of(claim.token) is None):
+                        seen = None
                     lease = await self._ask_among_others(self._protocol.begin, claim, seen)
                 case Decision.REJOIN:
                     assert record is not None

@@ -245,3 +245,19 @@ class TestLostRecords:
         crowd.ends()
         assert crowd.order[-1] == "paused"
         assert crowd.store.read(LOCK) is None, "and nothing is left behind"
+
+    def test_nor_does_a_waiter_that_has_to_queue_again(self, crowd: Crowd) -> None:
+        """They are served while its entry is on its way."""
+        crowd.comes("holder", hold=1.0)
+        paused = crowd.comes("paused", after=0.1)
+        crowd.comes("a", after=0.2, hold=1.0)
+        crowd.comes("b", after=0.3)
+        crowd.passes(0.95)
+        paused.paused = True
+        crowd.passes(0.55)
+        assert (crowd.order, crowd.queue) == (["holder", "a"], ["b"])
+        crowd.store.before("append", lambda: crowd.store.evict(LOCK))
+        paused.paused = False
+        crowd.passes(0.01)
+        assert crowd.order[-1] == "paused"
+        assert crowd.queue == []
