@@ -95,6 +95,11 @@ def look_up(ndb_key: Any) -> Callable[[], Any]:
     return entity
 
 
+def roll_back(transaction: bytes) -> None:
+    """Begin to roll a transaction back. Nobody waits for that."""
+    _datastore_api.rollback(transaction, retries=0)
+
+
 def name_in(raw_key: Any) -> tuple[Any, ...]:
     """Return the same for a (raw) key."""
     partition = raw_key.partition_id
