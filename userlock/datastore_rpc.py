@@ -31,9 +31,12 @@ _LookupRequest: Any = datastore_types.LookupRequest
 _CommitRequest: Any = datastore_types.CommitRequest
 _RunQueryRequest: Any = datastore_types.RunQueryRequest
 
+#: For the answer to a rollback. After a minute the transaction ends by itself.
+_ROLLBACK_SECONDS = 60.0
+
 
 class Endpoint:
-    """A database and a namespace, with three of its RPCs. Thread-safe.
+    """A database and a namespace, with four of its RPCs. Thread-safe.
 
     Each RPC takes its time-out in seconds, and raises `grpc.RpcError`. Messages are plain
     protobuf. It blocks a thread, and lets a task wait (`userlock.waits`).
@@ -94,6 +97,13 @@ class Endpoint:
     async def send_commit(self, request: Any, timeout: float) -> Any:
         """Send a commit request, in which the database is filled in; return its results."""
         return (await self._call("commit", _CommitRequest, request, timeout)).mutation_results
+
+    def begin_rollback(self, transaction: bytes) -> None:
+        """Begin to roll a transaction back. Nobody waits for the answer."""
+        place = {"project_id": self.project, "database_id": self.database}
+        request = datastore_types.RollbackRequest(transaction=transaction, **place)
+        options: Any = {"timeout": _ROLLBACK_SECONDS, "metadata": self._metadata}
+        (self._stub or self.client.stub).rollback.future(request, **options)
 
     def _place(self, partition: Any) -> None:
         partition.project_id = self.project

@@ -267,12 +267,8 @@ class Flow:
     def give_back(self) -> None:
         """Let another attempt begin at once: this one has failed. Never raises."""
 
-        def give_back(row: Any) -> None:
-            row.token, row.claimed_until, row.claimed_locked = "", 0, False
-            self._put(row, self._points)
-
         try:
-            self._change(give_back)
+            self._change(self._put_free)  # the row may have a step whose commit was interrupted
         except Exception as error:  # the claim ends by itself; the caller has an error already
             log.debug("a request is not given back: %s", type(error).__name__)
 
@@ -430,8 +426,12 @@ class Flow:
         now = micros_now(self._clock)
         row.status, row.headers, row.body = answer.status, answer.headers, answer.body
         row.finished_at = now
-        row.token, row.claimed_until, row.claimed_locked, row.calling = "", 0, False, False
         row.expire_at = moment_of(now + round(self._keep_seconds * 1e6))
+        self._put_free(row)
+
+    def _put_free(self, row: Any) -> None:
+        """Put the row with the steps that it has, and without an attempt."""
+        row.token, row.claimed_until, row.claimed_locked, row.calling = "", 0, False, False
         row.put(use_cache=False, use_global_cache=False)
         self._written = row, self._points
 

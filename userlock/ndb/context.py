@@ -64,10 +64,6 @@ class Attempt:
         self.releases: list[Callable[[], object]] = []
         self.numbers = itertools.count()  # for entities whose order in the commit counts
 
-    def end(self) -> None:
-        """Note that it is over."""
-        self.over = True
-
     def release(self) -> None:
         while self.releases:
             self.releases.pop(0)()
@@ -79,6 +75,12 @@ def current_attempt() -> Attempt:
     if attempt is None:  # the application has begun it itself, through the client's stub
         attempt = request_notes().attempts.setdefault(transaction, Attempt())
     return attempt
+
+
+def deletes(ndb_key: Any) -> bool:
+    """Return whether the running transaction deletes an entity, which it can still read."""
+    write = current_attempt().latest.get(ndb_key)
+    return write is not None and write.deleting
 
 
 class RequestNotes:

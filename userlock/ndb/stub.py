@@ -367,7 +367,7 @@ def _plan(request: Any) -> _Plan | None:
         if attempt.books.failures:
             # The write would be missing: ndb's `Key.delete` drops its future in a transaction.
             raise_unseen(attempt.books, "this transaction")
-        attempt.end()
+        attempt.over = True
     tickets: list[Write | None] = [None] * len(request.mutations)
     refused: dict[int, Exception] = {}
     for index, mutation in enumerate(request.mutations):
@@ -402,11 +402,17 @@ def _plan(request: Any) -> _Plan | None:
     return _Plan(own, tickets, refused, asked)
 
 
+def _roll_back(request: Any) -> _Prepared:
+    if in_transaction():
+        current_attempt().over = True
+    return request, _unchanged
+
+
 _METHODS: dict[str, Callable[[str, Any], _Method]] = {
     "lookup": functools.partial(_Method, prepare=_lookup),
     "run_query": functools.partial(_Method, prepare=_run_query),
     "allocate_ids": functools.partial(_Method, prepare=_allocate_ids),
-    "rollback": _Method,
+    "rollback": functools.partial(_Method, prepare=_roll_back),
     "commit": _Commit,
     "run_aggregation_query": _Method,
     "runAggregationQuery": _Method,

@@ -24,6 +24,7 @@ from google.cloud import ndb
 from google.cloud.ndb import tasklets
 from google.cloud.ndb.exceptions import NestedRetryException
 
+from userlock.datastore_rpc import Endpoint
 from userlock.errors import UserLockError
 from userlock.ids import quoted
 from userlock.lock.held_lock import HeldLock, notes_of
@@ -115,7 +116,7 @@ def run_transaction(begin: Any, callback: Any, *args: Any, **kwargs: Any) -> Any
 
     def run() -> Any:
         """Run the function, which ndb may do again if the locks are still held."""
-        attempt = current_attempt()
+        attempt, context = current_attempt(), current_context()
         if attempts:
             before = attempts.pop()
             for write in before.tickets:
@@ -123,22 +124,45 @@ def run_transaction(begin: Any, callback: Any, *args: Any, **kwargs: Any) -> Any
             earlier = [write for write in before.tickets if not write.deleting]
             attempt.earlier = earlier or before.earlier
         attempts.append(attempt)
-        current_context().call_on_transaction_complete(attempt.end)
+        context.call_on_transaction_complete(functools.partial(_end, attempt, context))
         return callback()
 
     transaction = _with_its_error(begin(run, *args, **kwargs), attempts)
-    transaction.wait = functools.partial(_wait, transaction, attempts)
+    transaction.wait = functools.partial(_wait, transaction)
     return transaction
 
 
-def _wait(transaction: Any, attempts: list[Attempt]) -> None:
-    """Wait for a transaction. An interrupt leaves it as it is: nobody else would end its locks."""
+def _end(attempt: Attempt, context: Any) -> None:
+    """End an attempt. ndb rolls back after an `Exception`, not after an interrupt: others would
+    wait for a minute for what it has read."""
+    if not attempt.over:
+        attempt.over = True
+        context.cache.clear()
+        Endpoint(context.client).begin_rollback(context.transaction)
+
+
+def _wait(transaction: Any) -> None:
+    """Wait for a transaction, and end one whose wait is interrupted."""
     try:
         tasklets.Future.wait(transaction)
-    except BaseException:
-        for attempt in attempts:
-            attempt.release()
+    except BaseException as error:
+        _close(transaction, error)
         raise
+
+
+def _close(transaction: Any, error: BaseException) -> None:
+    """Close the tasklets of a transaction, which ends it and its locks. ndb would leave them to the
+    garbage collector, and they would change the context of other code."""
+    future, outer = transaction, transaction.context
+    while isinstance(future, type(transaction)) and not future.done():
+        if future.context is not outer:
+            future.context.cache.clear()  # of writes in doubt
+        with future.context.use(), contextlib.suppress(Exception):
+            future.generator.close()
+        future = future.waiting_on
+    if not transaction.done():
+        transaction.set_exception(error)
+        transaction.set_result = transaction.set_exception = lambda _: None  # of a closed tasklet
 
 
 @tasklets.tasklet

@@ -130,8 +130,8 @@ class Write(PendingWrite):
         token = _writing.set(self)
         try:
             future = begin(*args, **options)
-            if self._error is not None:  # in the future alone, nobody might see it
-                raise self._error
+            if (self._error is not None or not self.checked) and future.done():
+                future.check_success()  # in the future alone, nobody might see its error
             if self.checked:
                 if self.attempt is not None:
                     self._begun(self.attempt, future)

@@ -69,9 +69,10 @@ def running(job: JobContext, time_limit: float | None) -> Iterator[None]:
     try:
         with contextlib.nullcontext() if time_limit is None else _limited(time_limit):
             yield
-    except _TimeIsOver:
+    except _TimeIsOver as end:
         text = f"job {job.name} has taken more than {time_limit:g} s"
-        raise JobTimeLimit(text, job=job.name) from None
+        error = JobTimeLimit(text, job=job.name)
+        raise error.with_traceback(end.__traceback__) from None  # which shows where
     finally:
         _current.reset(token)
 

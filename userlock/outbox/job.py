@@ -26,7 +26,7 @@ from userlock.clock import Clock
 from userlock.errors import ConfigurationError, JobArgumentsRefused, JobStagedOutside
 from userlock.lock.lease import check_lock_id
 from userlock.ndb.client import ClientOfProcess
-from userlock.ndb.context import current_attempt, in_transaction
+from userlock.ndb.context import current_attempt, deletes, in_transaction
 from userlock.ndb.owners import joined, micros_now
 from userlock.ndb.transactions import after_commit, runs_later
 from userlock.outbox.context import MOST_DELAY
@@ -346,7 +346,7 @@ class Job(Generic[_P, _R]):
             )
         row.name = joined(self._outbox, self.name, dedupe)
         known = row.name_key.get()
-        if known is not None:
+        if known is not None and not deletes(row.name_key):  # as it cancels that job
             return known.job_key
         NameRow(key=row.name_key, job_key=row.key).put()
         return None

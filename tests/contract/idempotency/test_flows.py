@@ -64,6 +64,25 @@ def test_another_request_of_the_same_key(
         flows.run(request(**changes), ride)
 
 
+def test_a_phase_that_fails_after_its_commit(flows: Flows) -> None:
+    """It is done: the attempt gives the request back with all that is stored."""
+    fails = [True]
+
+    def fail() -> None:
+        if fails:
+            raise ArithmeticError(fails.pop())
+
+    def begin() -> int:
+        ndb.get_context().call_on_commit(fail)
+        begun.append(1)
+        return len(begun)
+
+    begun: list[int] = []
+    with pytest.raises(ArithmeticError):
+        flows.run(request(), lambda flow: flow.phase("ride", begin))
+    assert flows.run(request(), lambda flow: flow.phase("ride", begin)).value == 1
+
+
 def test_a_user_may_be_a_number(flows: Flows, ride: Function) -> None:
     flows.run(request(7), ride)  # type: ignore[arg-type]
     assert flows.run(request("7"), ride).replayed

@@ -16,6 +16,7 @@ from tests.contract.ndb.models import Learner
 from userlock.contrib.request_scope import finish_writes
 from userlock.ndb import pending
 from userlock.ndb.context import request_notes
+from userlock.ndb.writes import Delete
 from userlock.stores import MemoryStore
 
 
@@ -263,3 +264,23 @@ def test_a_later_put_that_lands_settles_it(ndb_client: ndb.Client, elsewhere: El
         begin_stale_put(elsewhere)
         context.flush()
         Learner.get_by_id("ann", use_cache=False).put()
+
+
+@pytest.mark.usefixtures("_ann")
+def test_a_delete_that_does_not_begin(
+    ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a transaction ndb drops its future: an error of a signal, say, lies in that alone."""
+
+    def interrupt(*_: object) -> None:
+        raise ZeroDivisionError
+
+    def work() -> None:
+        change(ndb.Key(Learner, "ann"), 5)
+        ndb.Key(Learner, "bob").delete()
+
+    monkeypatch.setattr(Delete, "ticketed", interrupt)
+    with ndb_client.context():
+        with pytest.raises(ZeroDivisionError):
+            ndb.transaction(work)
+        assert stored_points() == 0

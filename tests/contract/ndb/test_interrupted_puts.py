@@ -5,6 +5,7 @@ The write stays known. The lock is left when it has landed.
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +14,6 @@ from unittest import mock
 import pytest
 from google.cloud import ndb
 from google.cloud.ndb import _datastore_api, _eventloop, _remote
-from google.cloud.ndb.tasklets import Future
 
 import userlock
 import userlock_emulator
@@ -82,8 +82,8 @@ def interrupted_before(owner: Any, name: str) -> Callable[[Any], None]:
     return put
 
 
-#: ndb never ends a transaction whose event loop was interrupted. When it is collected as garbage,
-#: it changes the context of whatever runs then.
+#: ndb never ends a transaction for which a tasklet waits whose event loop was interrupted. When it
+#: is collected as garbage, it changes the context of whatever runs then.
 ABANDONED: list[Any] = []
 
 
@@ -278,13 +278,10 @@ def test_of_a_transaction_with_a_lock_of_its_own(
         with userlock.global_lock("ann"):
             return change()
 
-    def wait(transaction: Any, attempts: Any) -> None:
-        kept.append(attempts)
-        (wait_and_release if releases else lambda it, _: Future.wait(it))(transaction, attempts)
-
     kept: list[Any] = []
-    wait_and_release = transactions._wait
-    monkeypatch.setattr(transactions, "_wait", wait)
+    close = transactions._close
+    if not releases:
+        monkeypatch.setattr(transactions, "_close", lambda *given: kept.append(given))
     put = interrupted_in_the_wait(lambda change: ndb.transaction_async(lambda: locked(change)))
     with datastore.faults.hold(kind="TestedLearner") as held:
         with pytest.raises(error):
@@ -295,8 +292,40 @@ def test_of_a_transaction_with_a_lock_of_its_own(
     else:
         wait_until(lambda: stored_points() == 7)
         assert userlock.holder("ann") is not None
-        kept[0][-1].release()
+        close(*kept[0])
     assert stored_points() == 7
+
+
+@pytest.mark.parametrize("error", [Late, Stopped], indirect=True)
+@pytest.mark.parametrize("where", ["in its function", "in the loop"])
+def test_a_transaction_that_is_interrupted_ends(
+    error: type[BaseException],
+    where: str,
+    elsewhere: Elsewhere,
+) -> None:
+    """It is rolled back: nobody waits for what it has read. Nothing of it is left to the garbage
+    collector, or in the cache."""
+
+    def work() -> Any:
+        learner = Learner.get_by_id("ann")
+        learner.points = 7
+        if where == "in the loop":
+            ndb.get_context().eventloop.call_soon(signal.raise_signal, signal.SIGUSR1)
+            return learner.put_async()
+        learner.put()
+        signal.raise_signal(signal.SIGUSR1)
+        return None
+
+    with userlock.global_lock("ann"):
+        for _ in range(2):
+            with pytest.raises(error):
+                ndb.transaction(work)
+        context = ndb.get_context()
+        gc.collect()
+        assert ndb.get_context() is context
+        assert Learner.get_by_id("ann").points == 0
+    elsewhere(add_five)
+    assert stored_points() == 5
 
 
 @pytest.mark.parametrize("error", [Late], indirect=True)

@@ -6,13 +6,14 @@ import contextlib
 import datetime
 import subprocess
 import sys
+import time
 from typing import Any
 
 import pytest
 from google.cloud import ndb
 
 from tests.contract.conftest import EACH_MODE
-from tests.contract.outbox.conftest import Box
+from tests.contract.outbox.conftest import Box, Learner
 from userlock.errors import ConfigurationError
 from userlock.outbox import Outbox, Outcome, Retry, RetryAfter, current_job
 from userlock.outbox.rows import PeriodRow, jobs
@@ -85,6 +86,24 @@ def test_a_run_that_takes_too_long_ends(box: Box, limit: float | None) -> None:
         assert "has taken more than 0.05 s" in letter.last_error
 
 
+def test_the_transaction_of_a_run_that_takes_too_long_is_rolled_back(box: Box) -> None:
+    """Otherwise others wait for its locks for a minute, the note of the failure among them."""
+
+    @box.outbox.job(transactional=True, time_limit=0.05, retry=Retry(attempts=1))
+    def slow(user_id: str) -> None:
+        Learner.get_by_id(user_id)
+        while True:
+            len("")
+
+    staged(slow, "ann")
+    began = time.monotonic()
+    box.mailbox.deliver_all()
+    assert box.runs == [("slow", "dead", 1)]
+    assert time.monotonic() - began < 10
+    (letter,) = box.outbox.dead.list()
+    assert __file__ in letter.last_error, "where it was"
+
+
 #: A job with a time limit, and then what debuggers and profilers do.
 _TRACED = """
 import sys, threading
@@ -130,6 +149,20 @@ def test_cancel(box: Box, note: Any, ran: list[Any]) -> None:
     assert ran == [("ann",)]
     with pytest.raises(ValueError, match="no key of a job"):
         box.outbox.cancel("x")
+
+
+def test_a_job_that_replaces_a_cancelled_one(box: Box, note: Any, ran: list[Any]) -> None:
+    """Of the same name, in one transaction: which can still read the other one."""
+    first = staged(note, "ann", 1, delay=3_600, dedupe="once").key
+
+    def replace() -> Any:
+        assert box.outbox.cancel(first)
+        return note.stage("ann", 2, dedupe="once")
+
+    assert not ndb.transaction(replace).duplicate
+    assert staged(note, "ann", 3, dedupe="once").duplicate
+    box.mailbox.deliver_all()
+    assert ran == [("ann", 2)]
 
 
 def test_a_job_that_runs_is_not_cancelled(box: Box) -> None:
