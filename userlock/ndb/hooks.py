@@ -202,8 +202,14 @@ def delete(ndb_key: Any, *, unguarded: str, **options: Any) -> None:
         future.result()
 
 
-instead("model:put_multi_async", ":put_multi_async")(begin_together)
-instead("model:delete_multi_async", ":delete_multi_async")(begin_together)
+@instead("model:put_multi_async", ":put_multi_async")
+def _put_multi_async(begin_all: Any, entities: Any, **kwargs: Any) -> Any:
+    return begin_together(begin_all, entities, **kwargs)
+
+
+@instead("model:delete_multi_async", ":delete_multi_async")
+def _delete_multi_async(begin_all: Any, keys: Any, **kwargs: Any) -> Any:
+    return begin_together(begin_all, keys, **kwargs)
 
 
 @instead("model:put_multi", ":put_multi")

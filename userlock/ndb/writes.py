@@ -47,7 +47,7 @@ from userlock.ndb.context import (
     uses_datastore,
 )
 from userlock.ndb.patches import is_complete, path_of
-from userlock.ndb.pending import PendingWrite, books_of, note_failure, wait_for_all, wait_for_key
+from userlock.ndb.pending import PendingWrite, books_of, note_failure, wait_for_key
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import NO_LOCKS, Stamp, stamp_of
 from userlock.ndb.wire import TicketedKey, number_in
@@ -596,15 +596,18 @@ _group: contextvars.ContextVar[Any] = contextvars.ContextVar("userlock_group", d
 writing = _writing.get  # returns the write that begins here, or None
 
 
-def begin_together(begin_all: Callable[..., list[Any]], *args: Any, **kwargs: Any) -> list[Any]:
-    """Begin several writes: all, or none if one of them is refused."""
-    context = current_context()
-    if context is not None and context.transaction is None:
-        wait_for_all(context)  # a write that has to wait would send those before it
+def begin_together(begin_all: Callable[..., list[Any]], each_of: Any, **options: Any) -> list[Any]:
+    """Begin the writes of several entities, or deletes of keys: all, or none if one is refused."""
+    things, context = list(each_of), current_context()
+    flying = {} if context is None or context.transaction else request_notes().flying
+    if flying:  # a write that has to wait would send those before it
+        for each in things:
+            key = each if isinstance(each, ndb.Key) else getattr(each, "_userlock_key", None)
+            wait_for_key(key, flying)
     group = _Group([], _writing.get())
     token = _group.set(group)
     try:
-        return begin_all(*args, **kwargs)
+        return begin_all(things, **options)
     except Exception:
         for write in reversed(group.writes):
             write.withdraw()

@@ -10,7 +10,7 @@ from google.cloud import ndb
 
 import userlock
 from tests.contract.ndb.actions import stored
-from tests.contract.ndb.models import Learner, Plain
+from tests.contract.ndb.models import Learner, Note, Plain
 from userlock.ndb.writes import Write
 
 pytestmark = pytest.mark.usefixtures("key")
@@ -155,3 +155,39 @@ def test_two_objects_of_one_entity_are_refused_and_none_is_sent(key: Any) -> Non
         with pytest.raises(userlock.StaleObjectPut):
             ndb.put_multi([first, second])
     assert stored(key) == (0, None)
+
+
+def test_none_is_sent_while_one_of_them_has_a_write_under_way(key: Any) -> None:
+    """The second write of an entity waits for the first one, which would send those before it."""
+    with userlock.global_lock("ann"):
+        learner, _, bad = good_and_bad()
+        note = Note(parent=key, id="before")
+        under_way = learner.put_async()
+        with pytest.raises(userlock.CreatedWithoutLock):
+            ndb.put_multi([note, learner, bad])
+        under_way.get_result()
+        assert stored(key) == (7, None)
+        assert note.key.get(use_cache=False) is None
+        under_way = learner.put_async()
+        with pytest.raises(userlock.DeletedWithoutLock):
+            ndb.delete_multi(keys_of([note, learner, bad]))
+        under_way.get_result()
+    assert stored(key) == (7, None)
+
+
+@pytest.mark.parametrize("write", [ndb.put_multi_async, ndb.delete_multi_async])
+def test_many_tasklets_write_at_once(key: Any, write: Any) -> None:
+    """None waits for another's: a wait runs the event loop, each one inside the one before."""
+
+    @ndb.tasklet
+    def save(number: int) -> Any:
+        found = yield key.get_async(use_cache=False)
+        several = [Plain(id=f"{number}, {each}", number=found.points) for each in range(2)]
+        several.append(Note(parent=key, id=f"{number}"))
+        yield write(several if write is ndb.put_multi_async else keys_of(several))
+
+    with userlock.global_lock("ann"):
+        ndb.wait_all(saved := [save(number) for number in range(200)])
+        for each in saved:
+            each.check_success()
+        assert Note.query(ancestor=key).count() == (200 if write is ndb.put_multi_async else 0)
