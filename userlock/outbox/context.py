@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import dataclasses
 import threading
+import time
 from collections.abc import Iterator
 from contextvars import ContextVar
 
@@ -82,10 +83,17 @@ def _limited(seconds: float) -> Iterator[None]:
     thread, mutex, over = threading.get_ident(), threading.Lock(), [False]
 
     def interrupt() -> None:
-        with mutex:
-            if not over[0]:
-                raised = ctypes.py_object(_TimeIsOver)
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
+        while True:
+            with mutex:
+                if over[0]:
+                    return
+                # Python 3.11 would raise it in the thread that this one is starting, and this one
+                # would wait for that for ever.
+                if not vars(threading)["_limbo"]:
+                    raised = ctypes.py_object(_TimeIsOver)
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
+                    return
+            time.sleep(0.001)
 
     timer = threading.Timer(seconds, interrupt)
     timer.daemon = True

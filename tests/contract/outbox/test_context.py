@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import subprocess
 import sys
+import threading
 import time
 from typing import Any
 
@@ -84,6 +85,27 @@ def test_a_run_that_takes_too_long_ends(box: Box, limit: float | None) -> None:
         (letter,) = box.outbox.dead.list()
         assert letter.cause == "slow JobTimeLimit"
         assert "has taken more than 0.05 s" in letter.last_error
+
+
+def test_a_run_is_not_ended_while_a_thread_starts(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.11 would end that thread, and the run would wait for its start for ever."""
+
+    @box.outbox.job(time_limit=0.05, retry=Retry(attempts=1))
+    def slow(user_id: str) -> None:
+        monkeypatch.setattr(threading, "_limbo", starting := {"a thread": None})
+        time.sleep(0.2)
+        waited.append(1)
+        starting.clear()
+        while True:
+            len("")
+
+    waited: list[int] = []
+    staged(slow, "ann")
+    box.mailbox.deliver_all()
+    assert waited == [1]
+    assert box.runs == [("slow", "dead", 1)]
 
 
 def test_the_transaction_of_a_run_that_takes_too_long_is_rolled_back(box: Box) -> None:
