@@ -89,7 +89,7 @@ def _limited(seconds: float) -> Iterator[None]:
                     return
                 # Python 3.11 would raise it in the thread that this one is starting, and this one
                 # would wait for that for ever.
-                if not vars(threading)["_limbo"]:
+                if not getattr(threading, "_limbo", None):
                     raised = ctypes.py_object(_TimeIsOver)
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
                     return

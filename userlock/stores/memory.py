@@ -26,7 +26,7 @@ from userlock.lock.store import (
     WakeUps,
 )
 from userlock.stores.urls import AddressError
-from userlock.waits import Bell
+from userlock.waits import Bell, with_mutex
 
 Verb = Literal["create", "read", "swap", "remove", "append"]
 
@@ -197,24 +197,30 @@ class MemoryStore(LeaseStore):
         self._firsts[verb].append(action)
 
     def _carry_out(self, verb: Verb, do: Callable[[], _Answer]) -> _Answer:
-        with self._mutex:
-            self.asked[verb] += 1
-            actions = self._firsts[verb]
-            action = actions.popleft() if actions else None
+        action = self._asked(verb)
         if action is not None:
             action()
-        with self._mutex:
-            if self._down is not None:
-                raise self._down()
-            faults = self._faults[verb]
-            if not faults:
-                return do()
-            fault, slow = faults.popleft()
-            if fault == _REPLY_LOST:
-                do()
-            elif fault == _DELAYED:
-                self._late.append(do)
-            raise StoreUnavailable(f"{verb}: {fault}", slow=slow)
+        return self._answer(verb, do)
+
+    @with_mutex
+    def _asked(self, verb: Verb) -> Callable[[], object] | None:
+        self.asked[verb] += 1
+        actions = self._firsts[verb]
+        return actions.popleft() if actions else None
+
+    @with_mutex
+    def _answer(self, verb: Verb, do: Callable[[], _Answer]) -> _Answer:
+        if self._down is not None:
+            raise self._down()
+        faults = self._faults[verb]
+        if not faults:
+            return do()
+        fault, slow = faults.popleft()
+        if fault == _REPLY_LOST:
+            do()
+        elif fault == _DELAYED:
+            self._late.append(do)
+        raise StoreUnavailable(f"{verb}: {fault}", slow=slow)
 
     def _entry(self, lock_id: str) -> _Entry | None:
         entry = self._entries.get(lock_id)
