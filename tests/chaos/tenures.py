@@ -90,8 +90,7 @@ class Exclusion:
                 if min(first.held_until, second.held_until) <= _held_from(second):
                     continue  # the first one was over, or the second one never began
                 # The grant that is reported last may have been made first, and then lost.
-                sent = max(second.began, _held_from(second) - _REPLY_SECONDS)
-                since = min(first.began, sent)
+                since = min(first.began, _sent(second))
                 why = _loss(losses, later.lock_id, since, _held_from(second))
                 if why:
                     self.explained[why] += 1
@@ -128,8 +127,10 @@ class Exclusion:
                 continue  # it was over by the holder's own clock, so its reads are not used
             earlier = sealed.get((read.entity, tenure.lock_id), [])
             before = bisect.bisect_left(earlier, tenure.held_from, key=lambda pair: pair[0])
-            for held_from, write in earlier[max(0, before - _LATEST) : before]:
-                if _loss(self._losses, tenure.lock_id, held_from, read.ended):
+            for _, write in earlier[max(0, before - _LATEST) : before]:
+                # Its tenure may have been lost before its grant was reported.
+                sent = _sent(self._by_token[write.token or ""])
+                if _loss(self._losses, tenure.lock_id, sent, read.ended):
                     continue
                 self.compared_reads += 1
                 if chains.shows_less(read.found, write.id):
@@ -182,6 +183,11 @@ def _outdated(read: LockedRead, tenure: Asked, write: Write) -> Finding:
 def _began(asked: Asked) -> float:
     assert asked.granted is not None
     return asked.granted
+
+
+def _sent(asked: Asked) -> float:
+    """Return the earliest time of the request that was granted."""
+    return max(asked.began, _held_from(asked) - _REPLY_SECONDS)
 
 
 def _held_from(asked: Asked) -> float:

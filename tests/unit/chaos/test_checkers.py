@@ -155,21 +155,26 @@ def written(name: str, before: str | None, reported: float, **more: Any) -> Writ
 W1, W2 = written("w1", None, 1.3), written("w2", "w1", 1.6)
 
 
+#: It broke the lease before the grant was reported, or before the request.
+BROKEN, BROKEN_BEFORE = Span("broken", 0.8, 0.9), Span("broken", 0.1, 0.2)
+
+
 @table(
-    "writes, state, expected",
-    ("current", [W1, W2], "w2", ""),
-    ("it-may-land-later", [W1, replace(W2, outcome=UNKNOWN)], "w1", ""),
-    ("deleted", [W1, W2, written("d", "w2", 1.9, deletes=True)], None, ""),
-    ("an-old-state", [W1, W2], "w1", "OUTDATED b"),
-    ("nothing-though-there", [W1, W2], None, "OUTDATED b"),
+    "writes, state, losses, expected",
+    ("current", [W1, W2], "w2", [], ""),
+    ("it-may-land-later", [W1, replace(W2, outcome=UNKNOWN)], "w1", [], ""),
+    ("deleted", [W1, W2, written("d", "w2", 1.9, deletes=True)], None, [], ""),
+    ("the-first-was-lost", [W1, W2], "w1", [BROKEN], ""),
+    ("an-old-state", [W1, W2], "w1", [BROKEN_BEFORE], "OUTDATED b"),
+    ("nothing-though-there", [W1, W2], None, [], "OUTDATED b"),
 )
-def test_reads(writes: list[Write], state: str | None, expected: str) -> None:
+def test_reads(writes: list[Write], state: str | None, losses: list[Span], expected: str) -> None:
     history = History(
         {each.id: each for each in writes},
-        {each.id: each for each in (FIRST, LATER)},
+        {each.id: each for each in (replace(FIRST, began=0.5), LATER)},
         [LockedRead("c", state, LATER.token, 2.2, 2.3)],
     )
-    assert found(list(Exclusion(history, [], []).findings())) == expected
+    assert found(list(Exclusion(history, losses, []).findings())) == expected
 
 
 # --- waits --------------------------------------------------------------------------------------
