@@ -38,8 +38,8 @@ _ROLLBACK_SECONDS = 60.0
 class Endpoint:
     """A database and a namespace, with four of its RPCs. Thread-safe.
 
-    Each RPC takes its time-out in seconds, and raises `grpc.RpcError`. Messages are plain
-    protobuf. It blocks a thread, and lets a task wait (`userlock.waits`).
+    Each RPC but the rollback takes its time-out in seconds, and raises `grpc.RpcError`. Messages
+    are plain protobuf. It blocks a thread, and lets a task wait (`userlock.waits`).
 
     Args:
         client: an `ndb.Client` (or an object with its `stub`, `project`, `database` and

@@ -162,7 +162,8 @@ def _close(transaction: Any, error: BaseException) -> None:
         future = future.waiting_on
     if not transaction.done():
         transaction.set_exception(error)
-        transaction.set_result = transaction.set_exception = lambda _: None  # of a closed tasklet
+        # A reply that comes later resumes the closed tasklet, which would set them again.
+        transaction.set_result = transaction.set_exception = lambda _: None
 
 
 @tasklets.tasklet

@@ -130,7 +130,7 @@ class Write(PendingWrite):
         token = _writing.set(self)
         try:
             future = begin(*args, **options)
-            if (self._error is not None or not self.checked) and future.done():
+            if self._error is not None or (not self.checked and future.done()):
                 future.check_success()  # in the future alone, nobody might see its error
             if self.checked:
                 if self.attempt is not None:
@@ -596,18 +596,18 @@ _group: contextvars.ContextVar[Any] = contextvars.ContextVar("userlock_group", d
 writing = _writing.get  # returns the write that begins here, or None
 
 
-def begin_together(begin_all: Callable[..., list[Any]], each_of: Any, **options: Any) -> list[Any]:
-    """Begin the writes of several entities, or deletes of keys: all, or none if one is refused."""
-    things, context = list(each_of), current_context()
+def begin_together(begin_all: Callable[..., list[Any]], items: Any, **options: Any) -> list[Any]:
+    """Begin the puts of entities, or the deletes of keys: all, or none if one is refused."""
+    items, context = list(items), current_context()
     flying = {} if context is None or context.transaction else request_notes().flying
     if flying:  # a write that has to wait would send those before it
-        for each in things:
+        for each in items:
             key = each if isinstance(each, ndb.Key) else getattr(each, "_userlock_key", None)
             wait_for_key(key, flying)
     group = _Group([], _writing.get())
     token = _group.set(group)
     try:
-        return begin_all(things, **options)
+        return begin_all(items, **options)
     except Exception:
         for write in reversed(group.writes):
             write.withdraw()

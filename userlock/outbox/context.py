@@ -83,10 +83,12 @@ def running(job: JobContext, time_limit: float | None) -> Iterator[None]:
 def _loses_replies(thread: int) -> bool:
     """Return whether an exception where a thread is now could lose the reply to a call.
 
-    In ndb only where it waits, because its event loop waits for each reply; nowhere in gRPC.
+    That is so anywhere inside gRPC, and while code of ndb or of the model layer runs: ndb's event
+    loop waits for ever for a reply that was taken off its queue and lost. Where it waits for the
+    queue itself, other code runs, and nothing is lost.
     """
     frame = sys._current_frames().get(thread)
-    if frame is not None and _module(frame).startswith(("google.cloud.ndb.", "userlock.")):
+    if frame is not None and _module(frame).startswith(("google.cloud.ndb.", "userlock.ndb.")):
         return True
     while frame is not None and not _module(frame).startswith("grpc."):
         frame = frame.f_back

@@ -17,7 +17,7 @@ from google.cloud import ndb
 from tests.contract.conftest import EACH_MODE
 from tests.contract.outbox.conftest import Box, Learner
 from userlock.errors import ConfigurationError
-from userlock.outbox import Outbox, Outcome, Retry, RetryAfter, current_job
+from userlock.outbox import Outbox, Outcome, Retry, RetryAfter, context, current_job
 from userlock.outbox.rows import PeriodRow, jobs
 
 HOUR = datetime.timedelta(hours=1)
@@ -88,8 +88,9 @@ def test_a_run_that_takes_too_long_ends(box: Box, limit: float | None) -> None:
         assert "has taken more than 0.05 s" in letter.last_error
 
 
-def _work() -> None:
-    time.sleep(0.2)
+def _wait_for_questions(asked: list[int]) -> None:
+    while len(asked) < 3:
+        pass
 
 
 @pytest.mark.parametrize(
@@ -98,9 +99,10 @@ def _work() -> None:
         ("app", {"a thread": None}, True),
         ("grpc._channel", {}, True),
         ("google.cloud.ndb._eventloop", {}, True),
+        ("userlock.waits", {}, False),
         ("app", {}, False),
     ],
-    ids=["a thread starts", "in gRPC", "in ndb", "the control"],
+    ids=["a thread starts", "in gRPC", "in ndb", "waiting for a lock", "the control"],
 )
 def test_a_run_is_not_ended_where_it_would_hang(
     module: str,
@@ -110,19 +112,25 @@ def test_a_run_is_not_ended_where_it_would_hang(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Python 3.11 would end a thread that starts; of a call under way, the reply could be lost."""
-    in_module = types.FunctionType(_work.__code__, {"__name__": module, "time": time})
-    starts = dict(starting)
+    in_module = types.FunctionType(_wait_for_questions.__code__, {"__name__": module})
+    starts, ask = dict(starting), context._loses_replies
+
+    def loses_replies(thread: int) -> bool:
+        asked.append(thread)
+        return ask(thread)
 
     @box.outbox.job(time_limit=0.05, retry=Retry(attempts=1))
     def slow(user_id: str) -> None:
         monkeypatch.setattr(threading, "_limbo", starts)
-        in_module()
+        in_module(asked)
         after.append(True)
         starts.clear()
         while True:
             len("")
 
+    asked: list[int] = []
     after: list[bool] = []
+    monkeypatch.setattr(context, "_loses_replies", loses_replies)
     staged(slow, "ann")
     box.mailbox.deliver_all()
     assert (after == [True]) is waited
