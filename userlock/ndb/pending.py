@@ -324,10 +324,44 @@ def wait_for_key(ndb_key: Any, flying: dict[Any, Any]) -> None:
             del flying[ndb_key]
 
 
-def wait_for_all(context: Any) -> None:
+_waiting: contextvars.ContextVar[bool] = contextvars.ContextVar("userlock_waiting", default=False)
+
+
+def wait_for_all(context: Any) -> Any:
     """Wait for the writes that this thread has under way on the event loop of a context. Those of
-    other threads may need this one to go on; fencing keeps the two apart."""
-    for write in tuple(request_notes().flying.values()):
-        mine = write.begun_by == threading.get_ident()
-        if mine and write.begun_in.eventloop is context.eventloop:
+    other threads may need this one to go on; fencing keeps the two apart.
+
+    Inside of such a wait a future of their end is returned: many tasklets would run the event loop
+    inside of each other, until Python refuses.
+    """
+    writes = [
+        write
+        for write in tuple(request_notes().flying.values())
+        if write.begun_by == threading.get_ident() and write.begun_in.eventloop is context.eventloop
+    ]
+    if _waiting.get():
+        return _end_of([write.future for write in writes if write.future is not None])
+    token = _waiting.set(True)
+    try:
+        for write in writes:
             wait_for(write)
+    finally:
+        _waiting.reset(token)
+    return None
+
+
+def _end_of(futures: list[Any]) -> Any:
+    """Return a future that is done after the others, whatever their outcome; None if they are."""
+    left = {id(each) for each in futures if not each.done()}
+    if not left:
+        return None
+    end = tasklets.Future("the writes before a transaction")
+
+    def over(future: Any) -> None:
+        left.discard(id(future))
+        if not left:
+            end.set_result(None)
+
+    for each in futures:
+        each.add_done_callback(over)
+    return end

@@ -111,7 +111,7 @@ def run_transaction(begin: Any, callback: Any, *args: Any, **kwargs: Any) -> Any
     if context is None or context.transaction:  # ndb raises an error, or the transaction is joined
         return begin(callback, *args, **kwargs)
     # Outside of ndb's retries, which would disguise its errors as those of nested calls.
-    wait_for_all(context)
+    under_way = wait_for_all(context)
     attempts: list[Attempt] = []  # at most one, the latest
 
     def run() -> Any:
@@ -127,7 +127,8 @@ def run_transaction(begin: Any, callback: Any, *args: Any, **kwargs: Any) -> Any
         context.call_on_transaction_complete(functools.partial(_end, attempt, context))
         return callback()
 
-    transaction = _with_its_error(begin(run, *args, **kwargs), attempts)
+    begun = functools.partial(begin, run, *args, **kwargs)
+    transaction = _with_its_error(_after(under_way, begun) if under_way else begun(), attempts)
     transaction.wait = functools.partial(_wait, transaction)
     return transaction
 
@@ -164,6 +165,12 @@ def _close(transaction: Any, error: BaseException) -> None:
         transaction.set_exception(error)
         # A reply that comes later resumes the closed tasklet, which would set them again.
         transaction.set_result = transaction.set_exception = lambda _: None
+
+
+@tasklets.tasklet
+def _after(under_way: Any, begin: Callable[[], Any]) -> Any:
+    yield under_way
+    return (yield begin())
 
 
 @tasklets.tasklet

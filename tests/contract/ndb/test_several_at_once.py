@@ -175,19 +175,37 @@ def test_none_is_sent_while_one_of_them_has_a_write_under_way(key: Any) -> None:
     assert stored(key) == (7, None)
 
 
-@pytest.mark.parametrize("write", [ndb.put_multi_async, ndb.delete_multi_async])
-def test_many_tasklets_write_at_once(key: Any, write: Any) -> None:
+@ndb.tasklet
+def _put_beside_a_transaction(several: list[Any]) -> Any:
+    under_way = several[-1].put_async()
+
+    def save() -> None:
+        assert several[-1].key.get() is not None  # it begins after the write
+        ndb.put_multi(several[:-1])
+
+    yield ndb.transaction_async(save)
+    yield under_way
+
+
+@pytest.mark.parametrize(
+    ("write", "stored_notes"),
+    [
+        (ndb.put_multi_async, 200),
+        (lambda several: ndb.delete_multi_async(keys_of(several)), 0),
+        (_put_beside_a_transaction, 200),
+    ],
+)
+def test_many_tasklets_write_at_once(key: Any, write: Any, stored_notes: int) -> None:
     """None waits for another's: a wait runs the event loop, each one inside the one before."""
 
     @ndb.tasklet
     def save(number: int) -> Any:
         found = yield key.get_async(use_cache=False)
         several = [Plain(id=f"{number}, {each}", number=found.points) for each in range(2)]
-        several.append(Note(parent=key, id=f"{number}"))
-        yield write(several if write is ndb.put_multi_async else keys_of(several))
+        yield write([*several, Note(parent=key, id=f"{number}")])
 
     with userlock.global_lock("ann"):
         ndb.wait_all(saved := [save(number) for number in range(200)])
         for each in saved:
             each.check_success()
-        assert Note.query(ancestor=key).count() == (200 if write is ndb.put_multi_async else 0)
+        assert Note.query(ancestor=key).count() == stored_notes
