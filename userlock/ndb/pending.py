@@ -29,6 +29,7 @@ from google.cloud.ndb import tasklets
 from userlock.lock.held_lock import HeldLock, notes_of
 from userlock.lock.scope import current as current_scope_variable
 from userlock.lock.scope import current_scope
+from userlock.ndb.commits import is_transient
 from userlock.ndb.context import Books, RequestNotes, current_context, request_notes
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 _PATIENCE_WITH_THREADS = 5.0
 #: Longest wait for a write before its lock is released: ndb's deadline of an RPC, and some.
 _PATIENCE = 70.0
+#: How often to look whether its reply has come and was lost.
+_LOOK_SECONDS = 0.5
 _MOST_TURNS = 100  # an error that is handed on takes one turn of the event loop for each tasklet
 
 
@@ -249,7 +252,7 @@ def wait_for(write: PendingWrite) -> bool:
             return _wait_for_thread(future)
         current, loop = current_context(), write.begun_in.eventloop
         if current is not None and current.eventloop is loop:
-            exhausted = _run_until_done(future, loop)
+            exhausted = _run_until_done(write, loop)
         elif current is None or current.transaction is None:
             # An exception has left its context, so ndb has not waited. Or this code is in another
             # context, whose cache must not get its entities.
@@ -264,7 +267,7 @@ def wait_for(write: PendingWrite) -> bool:
 def _run_in_its_context(write: PendingWrite, scope: Any) -> bool:
     current_scope_variable.set(scope)
     with write.begun_in.use():
-        return _run_until_done(write.future, write.begun_in.eventloop)
+        return _run_until_done(write, write.begun_in.eventloop)
 
 
 def _wait_for_reply(write: PendingWrite) -> bool:
@@ -282,19 +285,34 @@ def _wait_for_reply(write: PendingWrite) -> bool:
     return True
 
 
-def _run_until_done(future: Any, eventloop: Any) -> bool:
-    """Run an event loop until a future is done, for a limited time. Returns whether it never will
-    be: an exception has gone through ndb's code between sending a write and waiting for it."""
-    # A wait that was interrupted may have lost the answer of an RPC, for which the loop waits.
-    late = tasklets.Future("the longest wait is over")
+def _run_until_done(write: PendingWrite, eventloop: Any) -> bool:
+    """Run an event loop until a write is done, for a limited time. Returns whether it never will
+    be: an exception has gone through ndb's code between sending it and taking its reply."""
+    future, ends = write.future, time.monotonic() + _PATIENCE
+    answered: Any = None
+    while not future.done() and time.monotonic() < ends:
+        if _is_exhausted(eventloop, future):
+            return True
+        reply = write.sent_by
+        if reply is not None and reply.done():
+            if answered is reply and not is_transient(reply.exception()):  # ndb sends no other
+                return True
+            answered = reply
+    return False
 
-    def give_up() -> None:
+
+def _is_exhausted(eventloop: Any, future: Any) -> bool:
+    """Run an event loop until a future is done, for a while; return whether it has nothing to do
+    before. It may wait for the reply to an RPC that an exception has lost."""
+    late = tasklets.Future("it is time to look")
+
+    def wake() -> None:
         late.set_result(None)
         bell: Future[None] = Future()
         bell.set_result(None)
         eventloop.queue_rpc(bell, lambda _: None)  # an RPC that has ended wakes the loop
 
-    timer = threading.Timer(_PATIENCE, give_up)
+    timer = threading.Timer(_LOOK_SECONDS, wake)
     timer.daemon = True
     timer.start()
     try:

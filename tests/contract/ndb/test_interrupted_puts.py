@@ -216,6 +216,25 @@ def test_of_a_signal_before_it_is_sent(
     assert stored_points() == 0
 
 
+@pytest.mark.parametrize("error", [Stopped], indirect=True)
+def test_of_a_signal_where_ndb_loses_the_reply(
+    error: type[BaseException],
+    elsewhere: Elsewhere,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def block() -> None:
+        with userlock.global_lock("ann"):
+            interrupted_before(_remote.RemoteCall, "add_done_callback")(None)
+
+    monkeypatch.setattr(pending, "_LOOK_SECONDS", 0.01)
+    with pytest.raises(error):
+        elsewhere(block)
+    assert "is left before a write under it has landed" not in caplog.text
+    assert userlock.holder("ann") is None
+    assert stored_points() == 7
+
+
 def test_its_own_error_is_logged(
     leave: Any,
     error: type[BaseException],
