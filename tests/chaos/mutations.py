@@ -100,7 +100,7 @@ _postpone = DatastoreParticipant.postpone
 
 def _release_at_once(
     self: DatastoreParticipant, tenure: HeldLock, release: Callable[[], None]
-) -> None:
+) -> Any:
     """Release in the store alone: in this process the lock counts as held, or the commit is
     refused.
 
@@ -108,7 +108,7 @@ def _release_at_once(
     """
     tenure._scope.service.release(tenure._lease)
     time.sleep(_MOMENT_SECONDS)
-    _postpone(self, tenure, release)
+    return _postpone(self, tenure, release)
 
 
 _commit = Calls.commit

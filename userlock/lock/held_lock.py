@@ -63,8 +63,8 @@ class HeldLock:
     #: The other holder, if the lock was taken while the store did not answer, and the store
     #: then named one.
     _conflict = ""
-    #: Whether a participant keeps the lock after it was left.
-    _postponed = False
+    #: To what keeps the lock after it was left, as long as it lives: a participant's.
+    _kept_by: weakref.ref[Any] | None = None
     #: The thread and task that is leaving it just now, and may enter it again meanwhile.
     _leaving: tuple[int, int] | None = None
     #: Whether the renewal thread renews the lease. Otherwise it only confirms a degraded one.
@@ -284,6 +284,11 @@ class HeldLock:
     def _blocks(self) -> int:
         """Return the number of blocks inside; one that was interrupted where it left is over."""
         return sum(end() is not None for end in self._ends)
+
+    @property
+    def _postponed(self) -> bool:
+        """Return whether a participant keeps the lock after it was left."""
+        return self._kept_by is not None and self._kept_by() is not None
 
     @property
     def _ran_out(self) -> bool:

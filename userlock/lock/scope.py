@@ -390,11 +390,10 @@ class LockScope:
                 find_participants()
             for participant in participants:
                 if participant.holds(tenure):
-                    tenure._postponed = True
                     release = functools.partial(self._postponed_until, tenure)
-                    participant.postpone(tenure, release)
+                    tenure._kept_by = participant.postpone(tenure, release)
                     return
-        tenure._postponed = False
+        tenure._kept_by = None
         if self._remove(tenure) and not in_child:  # another thread may leave it at the same time
             lease, service = tenure._lease, self.service
             # Its end is reported once, here or by the renewal thread.
@@ -406,9 +405,13 @@ class LockScope:
 
     def _postponed_until(self, tenure: HeldLock) -> None:
         """Release a lock that a transaction kept, unless it was entered again."""
-        tenure._postponed = False
+        tenure._kept_by = None
         if tenure.held and not tenure._entered:
-            run(self._release, tenure, at_once=True)
+            try:
+                run(self._release, tenure, at_once=True)
+            except BaseException:
+                self._let_go(tenure)
+                raise
             self._settle()
 
     def _settle(self) -> None:
@@ -555,7 +558,8 @@ class LockScope:
 #: The participants in the release of locks in this process: the model layer's, once it is loaded.
 #: Its `leaving(tenure)` finishes the writes that were begun under the lock, before the release; an
 #: error reaches the code that leaves the lock, after it. Where its `holds(tenure)` is true, the
-#: lock stays held for now, and `postpone(tenure, release)` calls `release` later.
+#: lock stays held for now, and `postpone(tenure, release)` calls `release` later; it returns a weak
+#: reference to what lives until then.
 participants: list[Any] = []
 
 

@@ -61,12 +61,17 @@ class Attempt:
         #: Functions to call after its commit, each with the scope that it belongs to.
         self.afterwards: list[tuple[Any, Callable[[], object]]] = []
         #: Functions that release the locks which it keeps.
-        self.releases: list[Callable[[], object]] = []
+        self.releases: list[Callable[[Attempt], object]] = []
         self.numbers = itertools.count()  # for entities whose order in the commit counts
 
     def release(self) -> None:
+        """Release all of them, whatever happens at one."""
         while self.releases:
-            self.releases.pop(0)()
+            try:
+                self.releases.pop(0)(self)
+            except BaseException:
+                self.release()
+                raise
 
 
 def current_attempt() -> Attempt:

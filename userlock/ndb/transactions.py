@@ -16,10 +16,11 @@ import contextlib
 import functools
 import inspect
 import logging
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar, overload
 
-from google.api_core.exceptions import Aborted, RetryError
+from google.api_core.exceptions import Aborted, GoogleAPIError, RetryError
 from google.cloud import ndb
 from google.cloud.ndb import tasklets
 from google.cloud.ndb.exceptions import NestedRetryException
@@ -60,28 +61,29 @@ class DatastoreParticipant:
         """Return whether the lock stays for now: inside a transaction, until that is over."""
         return current_transaction() is not None
 
-    def postpone(self, tenure: HeldLock, release: Callable[[], None]) -> None:
+    def postpone(self, tenure: HeldLock, release: Callable[[], None]) -> weakref.ref[Attempt]:
         """Release when this attempt of the transaction is over, and the writes have landed that
         were begun under the lock outside of the transaction meanwhile."""
 
-        def release_quietly() -> None:
+        def release_when_landed(attempt: Attempt) -> None:
+            futures = [each.future for each in books_of(tenure).writes.values()]
+            left = [each for each in futures if each is not None and not each.done()]
+            if left:
+                left[0].add_done_callback(lambda _: release_when_landed(attempt))
+                return
             try:
-                futures = [each.future for each in books_of(tenure).writes.values()]
-                left = [each for each in futures if each is not None and not each.done()]
-                if left:
-                    left[0].add_done_callback(lambda _: release_quietly())
-                else:
-                    release()
-            except Exception:
-                # Raised here, a transient error would make ndb run the whole
-                # transaction again, after it has been committed.
+                release()
+            except GoogleAPIError:
+                # A transient one would make ndb run the whole transaction again, after it has been
+                # committed.
                 log.exception(
                     "releasing lock %s after its transaction failed", quoted(tenure.lock_id)
                 )
 
         attempt = current_attempt()
-        attempt.releases.append(release_quietly)
+        attempt.releases.append(release_when_landed)
         current_context().call_on_transaction_complete(attempt.release)
+        return weakref.ref(attempt)
 
 
 def finish_writes() -> None:

@@ -315,6 +315,28 @@ def test_of_a_transaction_with_a_lock_of_its_own(
     assert stored_points() == 7
 
 
+def test_of_the_release_of_locks_that_a_transaction_keeps(
+    error: type[BaseException], service: userlock.LockService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are released, and the lock itself is given back later."""
+
+    def work() -> None:
+        for each in ("ann", "bob"):
+            with userlock.global_lock(each):
+                pass
+        monkeypatch.setattr(service, "released", mock.Mock(side_effect=interrupt))
+
+    def interrupt(*_: object) -> None:
+        monkeypatch.setattr(service, "released", released)
+        raise error
+
+    released = service.released
+    with pytest.raises(error):
+        ndb.transaction(work)
+    wait_until(lambda: userlock.holder("ann") is None)
+    assert userlock.holder("bob") is None
+
+
 @pytest.mark.parametrize("error", [Late, Stopped], indirect=True)
 @pytest.mark.parametrize("where", ["in its function", "in the loop"])
 def test_a_transaction_that_is_interrupted_ends(
