@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -84,6 +85,24 @@ class TestRenewal:
         here.live(LEASE)
         assert is_held(here.service)
         del dropped
+        gc.collect()
+        here.live(LEASE)
+        assert not is_held(here.service)
+
+    def test_a_lock_that_is_kept_is_renewed_while_its_keeper_lives(
+        self, here: Here, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A transaction was interrupted where it would have released the lock."""
+        transactions = [writes := Writes()]
+        writes.keeps = ["ann"]
+        monkeypatch.setattr(writes, "postpone", lambda *_: weakref.ref(transactions[0]))
+        monkeypatch.setattr("userlock.lock.scope.participants", [writes])
+        with userlock.scope(here.service), userlock.global_lock("ann", heartbeat=True):
+            pass
+        here.live(3 * LEASE)
+        assert is_held(here.service)
+        monkeypatch.undo()
+        del writes, transactions[:]
         gc.collect()
         here.live(LEASE)
         assert not is_held(here.service)
