@@ -247,10 +247,15 @@ class _Commit(_Method):
         return plan.run(functools.partial(self._send, type(request), args, options)).result()
 
     def future(self, request: Any, *args: Any, **options: Any) -> Any:
-        plan = self._plan_of(request)
-        if plan is None:
-            return super().future(request, *args, **options)
-        return plan.run(functools.partial(self._send, type(request), args, options))
+        try:
+            plan = self._plan_of(request)
+            if plan is None:
+                return super().future(request, *args, **options)
+            return plan.run(functools.partial(self._send, type(request), args, options))
+        except BaseException:
+            if in_transaction():  # its end rolls it back
+                current_attempt().over = False
+            raise
 
     def _plan_of(self, request: Any) -> _Plan | None:
         sent = raw(request)
