@@ -51,7 +51,9 @@ class Running:
     ) -> None:
         self._steps: Steps | None = steps
         self._take_result, self._send = take, send
-        self._calls: list[Any] = []
+        #: The calls of the present step that were sent, by number, and the answers to them.
+        self._calls: dict[int, Any] = {}
+        self._answers: list[Answer | None] = []
         self._mutex = threading.Lock()
         self._done = False
         self._result: Any = None
@@ -85,37 +87,51 @@ class Running:
 
     def _send_all(self, calls: list[Call]) -> None:
         answers: list[Answer | None] = [None] * len(calls)
+        sent: dict[int, Any] = {}
+        self._answers, self._calls = answers, sent
         for index, call in enumerate(calls):
             try:
-                self._calls.append(self._send(call))
+                sent[index] = self._send(call)
             except Exception as error:
                 self._answered(answers, index, Answer(None, error))
-                continue
-            answered = functools.partial(self._answered, answers, index)
-            self._calls[-1].add_done_callback(answered)
+            else:
+                sent[index].add_done_callback(functools.partial(self._answered, answers, index))
 
     def _answered(self, answers: list[Answer | None], index: int, call: Any) -> None:
         answer = call if type(call) is Answer else _answer_of(call)
         with self._mutex:
-            answers[index] = answer
-            complete = None not in answers and self._steps is not None
+            first, answers[index] = answers[index] is None, answer
+            complete = first and None not in answers and self._steps is not None
         if complete:
             self.advance(answers)
 
     def interrupted(self, error: BaseException) -> None:
         """End with an exception, as of a signal, that came where it began: as soon as what was sent
-        has been answered. Locks wait for that."""
-        self._steps, self._take_result = None, lambda _: (None, error)
-        if self._calls:
-            self._calls[-1].add_done_callback(lambda _: self._finish())
-        else:
+        has been answered, and a transaction that it has begun is rolled back. Locks wait for that.
+        """
+
+        def send(call: Call) -> Any:
+            if call.rpc != "rollback":
+                raise errors.FailedPrecondition("the write was interrupted")
+            return begin(call)
+
+        begin, self._send = self._send, send
+        self._take_result = lambda _: (None, error)
+        if not self._calls or getattr(self._steps, "gi_frame", None) is None:  # it cannot go on
             self._finish()
+        for index, answer in enumerate(self._answers):
+            if index in self._calls:
+                answered = functools.partial(self._answered, self._answers, index)
+                self._calls[index].add_done_callback(answered)
+            elif answer is None:
+                unsent = Answer(None, errors.FailedPrecondition("the write was interrupted"))
+                self._answered(self._answers, index, unsent)
 
     def _finish(self) -> None:
         with self._mutex:
             self._done = True
             callbacks, self._callbacks = self._callbacks, []
-            self._steps, self._calls = None, []  # which keep this
+            self._steps, self._calls = None, {}  # which keep this
         for callback in callbacks:
             callback(self)
 
@@ -130,7 +146,7 @@ class Running:
         return self._done
 
     def cancel(self) -> bool:
-        cancelled = [call.cancel() for call in tuple(self._calls)]  # each of them
+        cancelled = [call.cancel() for call in tuple(self._calls.values())]  # each of them
         return all(cancelled)
 
     def exception(self, timeout: float | None = None) -> Exception | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,6 +23,7 @@ import userlock_emulator
 from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
 from tests.contract.ndb.models import Learner
 from tests.waiting import wait_until
+from userlock.constraints import Unique
 from userlock.ndb import calls, commits, pending, stub, transactions
 from userlock.stores import MemoryStore
 
@@ -34,6 +36,13 @@ class Late(Exception):
 
 class Stopped(SystemExit):
     """As a server raises it that stops."""
+
+
+class Titled(userlock.UserModel):
+    _lock_id_from_key = userlock.root_id
+    _overwrites = True
+    _unique = [Unique("title")]  # noqa: RUF012
+    title = ndb.StringProperty()
 
 
 class Hooked(ndb.Model):
@@ -376,6 +385,32 @@ def test_a_transaction_that_is_interrupted_ends(
     elsewhere(add_five)
     assert time.monotonic() - begun_at < 30  # after a minute Datastore ends it
     assert stored_points() == 5
+
+
+@pytest.mark.parametrize("error", [Late, Stopped], indirect=True)
+@pytest.mark.parametrize("after", [calls.Running, stub._Plan])
+def test_of_a_signal_where_a_put_has_begun_a_transaction(
+    error: type[BaseException], after: Any, elsewhere: Elsewhere
+) -> None:
+    """With claims. The transaction is rolled back, or the put lands."""
+
+    def put() -> None:
+        with userlock.global_lock("ann"):
+            Titled(parent=ndb.Key("User", "ann"), id="a", title="x").put()
+
+    def interrupt(*args: Any) -> None:
+        function(*args)
+        if threading.current_thread() is threading.main_thread():  # not a later step, in gRPC's
+            handler()
+
+    handler: Any = signal.getsignal(signal.SIGUSR1)
+    name = "_send_all" if after is calls.Running else "run"
+    function = getattr(after, name)
+    with mock.patch.object(after, name, interrupt), pytest.raises(error):
+        put()
+    begun_at = time.monotonic()
+    elsewhere(put)
+    assert time.monotonic() - begun_at < 30  # after a minute Datastore ends it
 
 
 @pytest.mark.parametrize("error", [Late], indirect=True)
