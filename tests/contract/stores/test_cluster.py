@@ -403,6 +403,21 @@ class TestTheMap:
         run(there.connections._refresh)
         assert there.asked == [0, 1]
 
+    def test_any_address_of_a_seed_will_do(
+        self, there: Self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A discovery service names all nodes; the first one is down."""
+        look_up = socket.getaddrinfo
+
+        def several(host: Any, *args: Any, **kwargs: Any) -> Any:
+            hosts = ("127.0.0.9", "127.0.0.1") if host == "nodes.internal" else (host,)
+            return [each for one in hosts for each in look_up(one, *args, **kwargs)]
+
+        monkeypatch.setattr("socket.getaddrinfo", several)
+        url = f"redis+cluster://nodes.internal:{there.nodes[0].port}?prefix=test{_PATIENT}"
+        with contextlib.closing(open_store(url)) as store:
+            assert store.read("ann") is None
+
     def test_a_node_that_works_again_is_asked_for_no_map(self, there: Self) -> None:
         there.read()
         there.dead.add(0)

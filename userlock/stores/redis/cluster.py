@@ -58,6 +58,8 @@ _Addresses = list[tuple[str, int]]
 class Node(Connections):
     """The connections of this process to one node."""
 
+    any_address = True  # a name of several nodes: they redirect, and tell the map
+
     def __init__(self, address: tuple[str, int], number: int, pool: Any, **options: Any) -> None:
         super().__init__(pool, **options)
         self.address = address

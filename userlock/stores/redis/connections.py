@@ -184,6 +184,8 @@ class Connections(Pool[Connection]):
 
     trouble = TROUBLE
     breaks = (redis.ConnectionError, ConnectionError)
+    #: Whether any of the addresses of a name will do.
+    any_address = False
 
     def __init__(self, pool: Any, *, connect_timeout: float, timeout: float) -> None:
         super().__init__()
@@ -217,9 +219,10 @@ class Connections(Pool[Connection]):
     async def connect(self, timeout: float | None) -> Connection:
         options: dict[str, Any] = {}
         if self._address is not None:
-            # Those over TLS need the name, for the certificate, and look it up again.
+            # Those over TLS need the name, for the certificate, and look it up again; then
+            # redis-py tries all its addresses.
             host = self._address.resolve(self._connect_timeout)
-            if self._pool.connection_class is redis.Connection:
+            if self._pool.connection_class is redis.Connection and not self.any_address:
                 options["host"] = host
         provider = self._options.get("credential_provider")
         if provider is not None:  # asked now: the connection has its short deadline for itself
