@@ -49,7 +49,10 @@ _LEAST_BYTES = 3
 _PARSER: Any = DefaultParser
 #: The commands that errors may name.
 _COMMANDS = frozenset(
-    ("auth", "hello", "select", "client", "eval", "evalsha", "get", "set", "strlen", "scan", "info")
+    (
+        *("auth", "hello", "select", "client", "client|setname"),
+        *("eval", "evalsha", "get", "set", "strlen", "scan", "info"),
+    )
 )
 #: The first text in quotes. The apostrophe in "You can't write" begins none.
 _QUOTED = re.compile(r"""(?<!\w)(['"`])([^'"`]*)""")
