@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import redis
@@ -24,7 +25,7 @@ from redis.retry import Retry
 
 from userlock.lock.store import RecordRefused, StoreUnavailable
 from userlock.stores.address import Address, joined
-from userlock.stores.pool import Pool
+from userlock.stores.pool import NotHere, Pool
 from userlock.stores.stream import MOST_BYTES, Place, Refused, Stream, number, words
 from userlock.waits import run
 
@@ -84,6 +85,9 @@ class Connection(Stream):
 
     #: A node from which a slot just moves to this one: each packet begins with ASKING.
     asking: object = None
+    #: The server that it leads to, and the latest one that Sentinels have named, if they do.
+    primary: object = None
+    latest: SimpleNamespace | None = None
 
     def __init__(self, raw: Any, timeout: float) -> None:
         super().__init__(raw._sock, timeout)
@@ -105,6 +109,9 @@ class Connection(Stream):
 
     async def call_all(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in one packet; return the reply, or Redis's error, to each."""
+        # After a planned fail-over the former primary goes on for some seconds, by itself.
+        if self.latest is not None and self.latest.primary != self.primary:
+            raise NotHere("it leads to a primary that was replaced", sent=False)
         if self.asking is not None:
             commands = [(b"ASKING",), *commands]
         await self.send(b"".join(map(packed, commands)))
@@ -212,6 +219,7 @@ class Connections(Pool[Connection]):
             self.name = joined(self._address.host, self._address.port)
         else:  # a socket in the file system, or a service that Sentinel knows
             self.name = str(self._options.get("path") or getattr(pool, "service_name", "?"))
+            self._latest = SimpleNamespace()
         self._raw(timeout)  # not connected: for its options
 
     def _raw(self, timeout: float, **options: Any) -> tuple[Any, _Handshake]:
@@ -236,6 +244,9 @@ class Connections(Pool[Connection]):
             if handshake.connection is None:
                 raise redis.ConnectionError("redis_connect_func must call on_connect")
             handshake.connection.finish()
+            if self._address is None:
+                self._latest.primary = handshake.connection.primary = raw._sock.getpeername()
+                handshake.connection.latest = self._latest
         except BaseException:
             raw.disconnect()
             raise
