@@ -403,6 +403,25 @@ class TestTheMap:
         run(there.connections._refresh)
         assert there.asked == [0, 1]
 
+    def test_a_seed_is_asked_again_when_all_nodes_have_left(self, there: Self) -> None:
+        """The whole cluster was down, and is back at other addresses."""
+        later = _Scripted(partial(there.answer, 2))
+        former = [_Scripted(partial(there.answer, number)) for number in (3, 4, 5)]
+        there.named = former
+        with contextlib.closing(_store_of(there.nodes[:1])) as store:
+            assert store.read("ann") is None
+            there.dead |= {0, 3, 4, 5}
+            for _ in range(4):
+                store.connections._refresh_at = 0.0
+                with pytest.raises(StoreUnavailable):
+                    store.read("ann")
+            there.dead.remove(0)
+            there.named = [later]
+            store.connections._refresh_at = 0.0
+            assert store.read("ann") is None
+        for node in (later, *former):
+            node.listener.close()
+
     def test_any_address_of_a_seed_will_do(
         self, there: Self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
