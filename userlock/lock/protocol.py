@@ -295,6 +295,7 @@ class LeaseProtocol:
         if not trouble.sent:
             return None
         record = await self.look(lease.lock_id, hurry=trouble.slow)
+        trouble.serves_others = True  # it has just answered
         if record is None:
             # Either the remove whose reply was lost did its work, or the store had forgotten it.
             return leases.RELEASED if removing and self._clock.now() < lease.deadline else None

@@ -403,6 +403,40 @@ class TestTheMap:
         run(there.connections._refresh)
         assert there.asked == [0, 1]
 
+    def test_a_seed_is_asked_again_when_all_nodes_have_left(self, there: Self) -> None:
+        """The whole cluster was down, and is back at other addresses."""
+        later = _Scripted(partial(there.answer, 2))
+        former = [_Scripted(partial(there.answer, number)) for number in (3, 4, 5)]
+        there.named = former
+        with contextlib.closing(_store_of(there.nodes[:1])) as store:
+            assert store.read("ann") is None
+            there.dead |= {0, 3, 4, 5}
+            for _ in range(4):
+                store.connections._refresh_at = 0.0
+                with pytest.raises(StoreUnavailable):
+                    store.read("ann")
+            there.dead.remove(0)
+            there.named = [later]
+            store.connections._refresh_at = 0.0
+            assert store.read("ann") is None
+        for node in (later, *former):
+            node.listener.close()
+
+    def test_any_address_of_a_seed_will_do(
+        self, there: Self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A discovery service names all nodes; the first one is down."""
+        look_up = socket.getaddrinfo
+
+        def several(host: Any, *args: Any, **kwargs: Any) -> Any:
+            hosts = ("127.0.0.9", "127.0.0.1") if host == "nodes.internal" else (host,)
+            return [each for one in hosts for each in look_up(one, *args, **kwargs)]
+
+        monkeypatch.setattr("socket.getaddrinfo", several)
+        url = f"redis+cluster://nodes.internal:{there.nodes[0].port}?prefix=test{_PATIENT}"
+        with contextlib.closing(open_store(url)) as store:
+            assert store.read("ann") is None
+
     def test_a_node_that_works_again_is_asked_for_no_map(self, there: Self) -> None:
         there.read()
         there.dead.add(0)
@@ -492,7 +526,7 @@ def test_a_node_that_fails_is_not_asked_for_wake_ups(store: ClusterStore) -> Non
 def test_the_rights_in_the_documentation_suffice(redis_cluster: RedisCluster) -> None:
     page = (Path(__file__).parents[3] / "docs/deploy.md").read_text()
     said = re.search(r"ACL:\s+`([^`]+)`", page)
-    also = re.search(r"a cluster also needs\s+`([^`]+)`", page)
+    also = re.search(r"clusters need\s+`([^`]+)`", page)
     assert said is not None
     assert also is not None
     prefix = uuid.uuid4().hex

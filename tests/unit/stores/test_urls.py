@@ -164,7 +164,7 @@ def test_the_control_a_url_that_is_shown_whole_would_be_found() -> None:
     assert shows(f"{url!r} names no host", "Secret")
 
 
-@pytest.mark.parametrize("url", ["redis://:a%40b%2Fc%3Fd%23e@h", "redis://:p!$^*<>ü@h:1/2?db=3"])
+@pytest.mark.parametrize("url", ["redis://:a%40b%2Fc%3Fd%23e@h", "redis://:p!$^*<>ü@h:1/2"])
 def test_a_password_of_any_characters_can_be_given(url: str) -> None:
     open_store(url).close()
 
@@ -206,6 +206,10 @@ def test_the_usual_port_and_prefix(url: str, port: int) -> None:
         ("redis://h?max_connections=9", "unknown option max_connections"),
         ("redis://h?socket_keepalive=maybe", "socket_keepalive must be true or false"),
         ("redis://h?db=one", "db must be a whole number"),
+        ("redis://h/1?db=2", "db is named twice"),
+        ("redis://u:a@h?username=v", "username is named twice"),
+        ("redis://:a@h?password=b", "password is named twice"),
+        ("redis://h?client_name=a%20b", "client_name must be printable"),
         ("rediss://h?ssl_cert_reqs=some", "ssl_cert_reqs must be none, optional or required"),
         ("redis://h?prefix=a&prefix=b", "named twice"),
         ("redis://h?prefix=", "key prefix must be"),

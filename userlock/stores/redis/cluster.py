@@ -58,6 +58,8 @@ _Addresses = list[tuple[str, int]]
 class Node(Connections):
     """The connections of this process to one node."""
 
+    any_address = True  # a name of several nodes: they redirect, and tell the map
+
     def __init__(self, address: tuple[str, int], number: int, pool: Any, **options: Any) -> None:
         super().__init__(pool, **options)
         self.address = address
@@ -162,8 +164,10 @@ class ClusterConnections:
         self._refresh_at = now + _REFRESH_SECONDS
         nodes = list(self._nodes.values())
         random.shuffle(nodes)
-        # A seed that is no node of the cluster any more comes last.
-        nodes.sort(key=lambda node: (node is not first, node.failed, node not in self._mapped))
+        # A seed that is no node of the cluster any more comes last, but for those that have failed:
+        # all nodes may have left for other addresses.
+        mapped = self._mapped
+        nodes.sort(key=lambda node: (node is not first, 2 if node.failed else node not in mapped))
         trouble: StoreUnavailable | None = None
         for node in nodes[:_MOST_ASKED]:
             try:

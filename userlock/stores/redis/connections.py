@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import redis
@@ -24,7 +25,7 @@ from redis.retry import Retry
 
 from userlock.lock.store import RecordRefused, StoreUnavailable
 from userlock.stores.address import Address, joined
-from userlock.stores.pool import Pool
+from userlock.stores.pool import NotHere, Pool
 from userlock.stores.stream import MOST_BYTES, Place, Refused, Stream, number, words
 from userlock.waits import run
 
@@ -49,7 +50,10 @@ _LEAST_BYTES = 3
 _PARSER: Any = DefaultParser
 #: The commands that errors may name.
 _COMMANDS = frozenset(
-    ("auth", "hello", "select", "client", "eval", "evalsha", "get", "set", "strlen", "scan", "info")
+    (
+        *("auth", "hello", "select", "client", "client|setname"),
+        *("eval", "evalsha", "get", "set", "strlen", "scan", "info"),
+    )
 )
 #: The first text in quotes. The apostrophe in "You can't write" begins none.
 _QUOTED = re.compile(r"""(?<!\w)(['"`])([^'"`]*)""")
@@ -81,6 +85,9 @@ class Connection(Stream):
 
     #: A node from which a slot just moves to this one: each packet begins with ASKING.
     asking: object = None
+    #: The server that it leads to, and the latest one that Sentinels have named, if they do.
+    primary: object = None
+    latest: SimpleNamespace | None = None
 
     def __init__(self, raw: Any, timeout: float) -> None:
         super().__init__(raw._sock, timeout)
@@ -102,6 +109,9 @@ class Connection(Stream):
 
     async def call_all(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in one packet; return the reply, or Redis's error, to each."""
+        # After a planned fail-over the former primary goes on for some seconds, by itself.
+        if self.latest is not None and self.latest.primary != self.primary:
+            raise NotHere("it leads to a primary that was replaced", sent=False)
         if self.asking is not None:
             commands = [(b"ASKING",), *commands]
         await self.send(b"".join(map(packed, commands)))
@@ -184,6 +194,8 @@ class Connections(Pool[Connection]):
 
     trouble = TROUBLE
     breaks = (redis.ConnectionError, ConnectionError)
+    #: Whether any of the addresses of a name will do.
+    any_address = False
 
     def __init__(self, pool: Any, *, connect_timeout: float, timeout: float) -> None:
         super().__init__()
@@ -207,6 +219,7 @@ class Connections(Pool[Connection]):
             self.name = joined(self._address.host, self._address.port)
         else:  # a socket in the file system, or a service that Sentinel knows
             self.name = str(self._options.get("path") or getattr(pool, "service_name", "?"))
+            self._latest = SimpleNamespace()
         self._raw(timeout)  # not connected: for its options
 
     def _raw(self, timeout: float, **options: Any) -> tuple[Any, _Handshake]:
@@ -217,9 +230,10 @@ class Connections(Pool[Connection]):
     async def connect(self, timeout: float | None) -> Connection:
         options: dict[str, Any] = {}
         if self._address is not None:
-            # Those over TLS need the name, for the certificate, and look it up again.
+            # Those over TLS need the name, for the certificate, and look it up again; then
+            # redis-py tries all its addresses.
             host = self._address.resolve(self._connect_timeout)
-            if self._pool.connection_class is redis.Connection:
+            if self._pool.connection_class is redis.Connection and not self.any_address:
                 options["host"] = host
         provider = self._options.get("credential_provider")
         if provider is not None:  # asked now: the connection has its short deadline for itself
@@ -230,6 +244,9 @@ class Connections(Pool[Connection]):
             if handshake.connection is None:
                 raise redis.ConnectionError("redis_connect_func must call on_connect")
             handshake.connection.finish()
+            if self._address is None:
+                self._latest.primary = handshake.connection.primary = raw._sock.getpeername()
+                handshake.connection.latest = self._latest
         except BaseException:
             raw.disconnect()
             raise

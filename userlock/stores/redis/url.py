@@ -41,6 +41,7 @@ _OF_TLS = (
 #: redis-py takes some malformed values, or fails later.
 _TRUTH = ("(?i:true|false|yes|no|[tfyn10])", "true or false")
 _FORMS = {
+    "client_name": ("[!-~]*", "printable ASCII characters without spaces"),
     "credentials": (".+", "google, or the name of a provider"),
     "db": ("[0-9]{1,9}", "a whole number"),
     "socket_connect_timeout": SECONDS,
@@ -93,6 +94,11 @@ def parse(parts: SplitResult) -> Named:
         socket_timeout=f"{REPLY_TIMEOUT}",
         without_default=(*_OPTIONS, *_OF_TLS, *(_OF_SENTINELS if service else ())),
     )
+    before = {"username": parts.username, "password": parts.password}
+    before["db"] = "" if service else parts.path.strip("/")
+    for name in before.keys() & options.keys():
+        if before[name]:
+            raise AddressError(f"{name} is named twice")
     if kind == "cluster" and (parts.path.strip("/") or options.get("db", "0")).strip("0"):
         raise AddressError("a cluster has database 0 only")
     credentials = options.pop("credentials", "")
@@ -189,14 +195,15 @@ class _Sentinels(Sentinel):
         try:
             found: tuple[str, int] = super().discover_master(service_name)  # type: ignore[no-untyped-call]
             return found
-        except MasterNotFoundError:
-            pass  # some releases of redis-py show the password in it
+        except MasterNotFoundError as error:  # some releases of redis-py show the password in it
+            refused = "AuthenticationError" in str(error)
         finally:
             for sentinel in self.sentinels:
                 sentinel.connection_pool.disconnect(inuse_connections=False)
         count = len(self.sentinels)
         raise MasterNotFoundError(
             f"none of {count} Sentinels answers with a primary of {service_name!r}"
+            f"{'; they refuse user or password (sentinel_password=)' if refused else ''}"
         )
 
 
