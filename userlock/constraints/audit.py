@@ -90,16 +90,14 @@ class Audit:
             entities = [entity for entity in _get(keys) if entity is not None]
             for entity, seen in zip(entities, _problems_of(entities), strict=True):
                 if seen:
-                    yield from self._of_entity(entity)
+                    yield from self._tried(entity.key, functools.partial(self._look_again, entity))
         kind = model._get_kind()
         query = ClaimRow.query(ClaimRow.constraint >= f"{kind}.", ClaimRow.constraint < f"{kind}/")
         for keys in self._batches(query.order(ClaimRow.constraint, ClaimRow.key)):
             rows = [row for row in _get(keys) if row is not None]
             self.rows += len(rows)
             for key in _void(rows):
-                problem = ndb.transaction(functools.partial(self._look_again_at_row, key))
-                if problem is not None:
-                    yield problem
+                yield from self._tried(key, functools.partial(self._look_again_at_row, key))
 
     def _batches(self, query: Any) -> Iterator[list[Any]]:
         cursor, more = None, True
@@ -111,17 +109,17 @@ class Audit:
             if keys:
                 yield keys
 
-    def _of_entity(self, entity: Any) -> list[Problem]:
+    def _tried(self, key: Any, look: Callable[[], list[Problem]]) -> list[Problem]:
         try:
-            return self._look_again(entity)
+            return look()
         except NotUnique as error:  # another one has it since the look
-            return [Problem(DUPLICATE, entity.key, error.constraint, error.value, error.holder)]
+            return [Problem(DUPLICATE, key, error.constraint, error.value, error.holder)]
         except DATASTORE_ERRORS as error:
             if not is_conflict(error):
                 raise
-            return [Problem(FAILED, entity.key, error=f"contention: {error}")]
-        except Exception as error:  # of this entity: the others are still looked at
-            return [_failed(entity, error)]
+            return [Problem(FAILED, key, error=f"contention: {error}")]
+        except Exception as error:  # of this one: the others are still looked at
+            return [_failed(key, error)]
 
     def _look_again(self, entity: Any) -> list[Problem]:
         """Look at an entity in a transaction; put it again for a repair, with what is free."""
@@ -178,13 +176,17 @@ class Audit:
             return None
         return self._remembered.setdefault(row, key)
 
-    def _look_again_at_row(self, key: Any) -> Problem | None:
-        row = key.get()
-        if row is None or not _void([row]):
-            return None
-        if self._repair:
-            row.key.delete()
-        return Problem(VOID, key, row.constraint, row.value or "", repaired=self._repair)
+    def _look_again_at_row(self, key: Any) -> list[Problem]:
+        def look() -> list[Problem]:
+            row = key.get()
+            if row is None or not _void([row]):
+                return []
+            if self._repair:
+                row.key.delete()
+            return [Problem(VOID, key, row.constraint, row.value or "", repaired=self._repair)]
+
+        problems: list[Problem] = ndb.transaction(look)
+        return problems
 
 
 def _reason(entity: Any) -> str | None:
@@ -198,9 +200,8 @@ def _get(keys: Iterable[Any]) -> list[Any]:
     return found
 
 
-def _failed(entity: Any, error: Exception) -> Problem:
-    text = legible(text_of(error).partition("\n")[0], _MOST_ERROR)
-    return Problem(FAILED, entity.key, error=text)
+def _failed(key: Any, error: Exception) -> Problem:
+    return Problem(FAILED, key, error=legible(text_of(error).partition("\n")[0], _MOST_ERROR))
 
 
 def _problems_of(entities: list[Any]) -> list[list[Problem]]:
@@ -211,7 +212,7 @@ def _problems_of(entities: list[Any]) -> list[list[Problem]]:
         try:
             claims[entity.key] = claims_of(entity)
         except Exception as error:
-            failed[entity.key] = [_failed(entity, error)]
+            failed[entity.key] = [_failed(entity.key, error)]
     rows = _get({claim.key for some in claims.values() for claim in some})
     rows = [row for row in rows if row is not None]
     void = _void(rows, entities)

@@ -202,6 +202,14 @@ def test_one_that_cannot_be_read_does_not_hide_the_others(monkeypatch: pytest.Mo
     assert "\x1b" not in failed.error
 
 
+def test_a_row_in_conflict_does_not_hide_the_others(datastore: userlock_emulator.Emulator) -> None:
+    plant_void_rows()
+    datastore.faults.abort(4, kind="UserLockClaim")  # each attempt at the first
+    problems = audited(repair=True)
+    assert [each.what for each in problems] == ["failed", "void", "void"]
+    assert problems[0].error.startswith("contention")
+
+
 def test_a_busy_owner_is_waited_for_once_and_reported(
     service: userlock.LockService, clock: ManualClock
 ) -> None:
