@@ -38,6 +38,7 @@ from userlock.lock.lease import Priority
 from userlock.lock.scope import current_scope, scope
 from userlock.lock.service import LockService
 from userlock.ndb import transactions
+from userlock.ndb.context import deletes
 from userlock.ndb.direct import swap
 from userlock.ndb.owners import micros_now
 from userlock.ndb.patches import look_up
@@ -235,7 +236,7 @@ class Worker:
 
     def cancel(self, key: Any) -> bool:
         """Remove a job that no worker runs, in the running transaction; return whether it did."""
-        row = key.get()
+        row = None if deletes(key) else key.get()
         now = micros_now(self.clock)
         if row is None or row.outbox != self.outbox or _is_claimed(row, now, locked=False):
             return False

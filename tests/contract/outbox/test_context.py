@@ -202,6 +202,18 @@ def test_cancel(box: Box, note: Any, ran: list[Any]) -> None:
         box.outbox.cancel("x")
 
 
+def test_cancel_again_in_the_same_transaction(outbox: Outbox, note: Any) -> None:
+    """Which can still read the job."""
+    waiting = staged(note, "ann", delay=3_600).key
+
+    def change_mind() -> list[bool]:
+        own = note.stage("ann").key
+        return [outbox.cancel(key) for key in (waiting, waiting, own, own)]
+
+    assert ndb.transaction(change_mind) == [True, False, True, False]
+    assert jobs().count() == 0
+
+
 def test_a_job_that_replaces_a_cancelled_one(box: Box, note: Any, ran: list[Any]) -> None:
     """Of the same name, in one transaction: which can still read the other one."""
     first = staged(note, "ann", 1, delay=3_600, dedupe="once").key
