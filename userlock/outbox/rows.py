@@ -32,9 +32,10 @@ from userlock.ndb.model import Model, WriteIdProperty
 from userlock.ndb.owners import key_below, shard_index, shard_query
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import version_of
+from userlock.words import legible
 
 #: The length of a cause, and of an error's text.
-MOST_CAUSE = 300
+_MOST_CAUSE = 300
 MOST_ERROR = 2_000
 #: Of arguments. An entity has at most 1 MiB; the rest is room for other properties and two errors.
 _MOST_BYTES = 900_000
@@ -117,7 +118,7 @@ class JobRow(PackedModel):
         return "" if self.dead is None else self.dead.partition("|")[2]
 
     def die(self, cause: str, micros: int) -> None:
-        self.dead, self.died_at = f"{self.outbox}|{cause}", micros
+        self.dead, self.died_at = _dead(self.outbox, cause), micros
         self.look_at(None)
 
     def put_off_until(self, micros: int) -> None:
@@ -198,9 +199,13 @@ def queued_jobs(outbox: str, root: Any) -> Any:
     return jobs(JobRow.queued == outbox, ancestor=root)
 
 
+def _dead(outbox: str, cause: str) -> str:
+    return f"{outbox}|{legible(cause, _MOST_CAUSE)}"
+
+
 def dead_jobs(outbox: str, namespace: str, cause: str = "", **options: Any) -> Any:
     """Return a query of dead jobs, by cause: a job's name, or that and the class of its error."""
-    first = f"{outbox}|{cause}"
+    first = _dead(outbox, cause)
     # No text is between a job's name and that with a blank: names are printable.
     last = f"{first}!" if cause else f"{outbox}}}"
     query = jobs(JobRow.dead >= first, JobRow.dead < last, namespace=namespace, **options)

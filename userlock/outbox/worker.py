@@ -45,7 +45,7 @@ from userlock.ndb.patches import look_up
 from userlock.ndb.transactions import is_conflict
 from userlock.outbox.context import JobContext, RetryAfter, running
 from userlock.outbox.job import Job
-from userlock.outbox.rows import MOST_CAUSE, MOST_ERROR, JobRow, decoded, is_ordered, queued_jobs
+from userlock.outbox.rows import MOST_ERROR, JobRow, decoded, is_ordered, queued_jobs
 from userlock.outbox.waking import Due, Waker, text_of
 from userlock.words import legible
 
@@ -388,7 +388,7 @@ class Worker:
             if pause is not None and isinstance(error, RetryAfter):
                 pause = error.seconds
             if pause is None:
-                row.die(legible(f"{row.job} {cause}", MOST_CAUSE), now)
+                row.die(f"{row.job} {cause}", now)
                 if job is None or not job.blocks:
                     row.queued = None
             else:

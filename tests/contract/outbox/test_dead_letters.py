@@ -114,6 +114,24 @@ def test_purged_they_are_gone_but_not_those_redriven_meanwhile(
     assert [row.owner for row in rows()] == [letter.owner]
 
 
+LONG = type("Long" * 1_000, (Exception,), {})
+
+
+@pytest.mark.parametrize(
+    ("cause", "found"),
+    [("mail", 1), (f"mail {LONG.__name__}", 1), ("x" * 2_000, 0), ("\udcff", 0)],
+    ids=["job", "long class", "long text", "no text"],
+)
+def test_any_text_may_be_given_as_a_cause(box: Box, cause: str, found: int) -> None:
+    @box.outbox.job(name="mail", never_retry=[LONG])
+    def mail(user_id: str) -> None:
+        raise LONG
+
+    mail.stage_now("ann")
+    box.mailbox.deliver_all()
+    assert len(box.outbox.dead.list(cause)) == box.outbox.dead.count(cause) == found
+
+
 def test_a_job_that_nobody_knows_is_dead_after_days(box: Box) -> None:
     other = Outbox(Mailbox(), clock=box.clock)
     other.job(name="gone")(lambda user_id: None).stage_now("ann")
