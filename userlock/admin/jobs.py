@@ -25,8 +25,17 @@ from userlock.ndb.owners import namespaces, owner_key
 from userlock.outbox import listing
 from userlock.outbox.dead_letters import Letter, letter_of
 from userlock.outbox.listing import Status
-from userlock.outbox.outbox import Outbox, job_key, own_job_key
-from userlock.outbox.rows import MOST_ERROR, JobRow, decoded, is_name, queued_jobs
+from userlock.outbox.outbox import Outbox
+from userlock.outbox.rows import (
+    MOST_ERROR,
+    JobRow,
+    decoded,
+    is_name,
+    job_key,
+    own_job_key,
+    queued_jobs,
+)
+from userlock.outbox.waking import text_of
 from userlock.outbox.worker import Outcome
 from userlock.words import counted, legible, span
 
@@ -143,7 +152,7 @@ class Chosen(NamedTuple):
         """Redrive them; return for each whether it was. `many`: of `DeadLetters.redrive_all`."""
         dead = self.outbox.dead
         if self.key is not None:
-            return [dead.redrive(self.key, wait_timeout=wait_timeout, stamp=stamp)]
+            return [dead.redrive(text_of(self.key), wait_timeout=wait_timeout, stamp=stamp)]
         return [redriven for _, redriven in dead.redrive_all(self.cause, **many)]
 
     def purge(self, *, died_by: float, stamp: int | None = None) -> Iterator[bool]:
@@ -152,7 +161,7 @@ class Chosen(NamedTuple):
             for _ in self.outbox.dead.purge(self.cause, died_by=died_by):
                 yield True
         else:
-            yield self.outbox.dead.delete(self.key, stamp=stamp)
+            yield self.outbox.dead.delete(text_of(self.key), stamp=stamp)
 
 
 def state_of(letter: Letter, wall: float) -> str:
