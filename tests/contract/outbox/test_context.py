@@ -203,7 +203,7 @@ def test_cancel(box: Box, note: Any, ran: list[Any]) -> None:
 
 
 def test_cancel_again_in_the_same_transaction(outbox: Outbox, note: Any) -> None:
-    """Which can still read the job."""
+    """A transaction can still read what it deletes."""
     waiting = staged(note, "ann", delay=3_600).key
 
     def change_mind() -> list[bool]:
