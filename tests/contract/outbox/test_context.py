@@ -305,8 +305,7 @@ def test_a_periodic_job_is_staged_once_in_a_period(box: Box) -> None:
     assert row.period == box.clock.wall() // 3_600
 
 
-def test_a_periodic_job_takes_no_arguments(outbox: Outbox) -> None:
-    with pytest.raises(ConfigurationError, match="nobody gives it arguments"):
-
-        @outbox.job(name="x", every=HOUR)
-        def x(user_id: str) -> None: ...
+@pytest.mark.parametrize("function", [lambda user_id: None, lambda: None], ids=["user_id", ""])
+def test_a_periodic_job_has_no_owner_and_no_arguments(outbox: Outbox, function: Any) -> None:
+    with pytest.raises(ConfigurationError, match="give owner=None, and let it take none"):
+        outbox.job(name="x", every=HOUR)(function)
