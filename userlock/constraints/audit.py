@@ -117,7 +117,7 @@ class Audit:
         except DATASTORE_ERRORS as error:
             if not is_conflict(error):
                 raise
-            return [Problem(FAILED, key, error=f"contention: {error}")]
+            return [Problem(FAILED, key, error="contention with other requests")]
         except Exception as error:  # of this one: the others are still looked at
             return [_failed(key, error)]
 
