@@ -505,19 +505,22 @@ def purge(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -
     interrupted = stop() and left > 0
     document = {"purged": done, "left": left, "interrupted": interrupted, "why": why}
     text = f"nothing purged: {why}" if why else f"{counted(done, 'job')} purged, {left:,} left"
-    # A script that purges all of a cause may find none.
-    return invocation.answer(document, text, no=not done and bool(options.key or total))
+    # A script that purges all of a cause may find none, if it says so.
+    meant = options.key or total or options.yes
+    return invocation.answer(document, text, no=not done and bool(meant))
 
 
 def _refusal(options: argparse.Namespace, console: Console, chosen: Chosen, total: int) -> str:
     """Return why nothing is purged; empty if it is confirmed, by its number."""
-    if not total:
-        return "no dead job is meant"
     if total >= _MOST_PURGED:
         return f"there are {_MOST_PURGED:,} dead jobs or more: name a --cause"
     jobs = counted(total, "dead job")
+    if options.yes not in (None, total):
+        return f"there are {jobs}, not {options.yes:,}"
+    if not total:
+        return "no dead job is meant"
     if options.yes is not None:
-        return "" if options.yes == total else f"there are {jobs}, not {options.yes:,}"
+        return ""
     if not options.key:
         found = listing.take_status(chosen.outbox, console.clock.wall())
         for each in found.causes[:20]:
