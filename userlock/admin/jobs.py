@@ -25,8 +25,17 @@ from userlock.ndb.owners import namespaces, owner_key
 from userlock.outbox import listing
 from userlock.outbox.dead_letters import Letter, letter_of
 from userlock.outbox.listing import Status
-from userlock.outbox.outbox import Outbox, job_key, own_job_key
-from userlock.outbox.rows import MOST_ERROR, JobRow, decoded, is_name, queued_jobs
+from userlock.outbox.outbox import Outbox
+from userlock.outbox.rows import (
+    MOST_ERROR,
+    JobRow,
+    decoded,
+    is_name,
+    job_key,
+    own_job_key,
+    queued_jobs,
+)
+from userlock.outbox.waking import text_of
 from userlock.outbox.worker import Outcome
 from userlock.words import counted, legible, span
 
@@ -143,7 +152,7 @@ class Chosen(NamedTuple):
         """Redrive them; return for each whether it was. `many`: of `DeadLetters.redrive_all`."""
         dead = self.outbox.dead
         if self.key is not None:
-            return [dead.redrive(self.key, wait_timeout=wait_timeout, stamp=stamp)]
+            return [dead.redrive(text_of(self.key), wait_timeout=wait_timeout, stamp=stamp)]
         return [redriven for _, redriven in dead.redrive_all(self.cause, **many)]
 
     def purge(self, *, died_by: float, stamp: int | None = None) -> Iterator[bool]:
@@ -152,7 +161,7 @@ class Chosen(NamedTuple):
             for _ in self.outbox.dead.purge(self.cause, died_by=died_by):
                 yield True
         else:
-            yield self.outbox.dead.delete(self.key, stamp=stamp)
+            yield self.outbox.dead.delete(text_of(self.key), stamp=stamp)
 
 
 def state_of(letter: Letter, wall: float) -> str:
@@ -496,19 +505,22 @@ def purge(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -
     interrupted = stop() and left > 0
     document = {"purged": done, "left": left, "interrupted": interrupted, "why": why}
     text = f"nothing purged: {why}" if why else f"{counted(done, 'job')} purged, {left:,} left"
-    # A script that purges all of a cause may find none.
-    return invocation.answer(document, text, no=not done and bool(options.key or total))
+    # A script that purges all of a cause may find none, if it says so.
+    meant = options.key or total or options.yes
+    return invocation.answer(document, text, no=not done and bool(meant))
 
 
 def _refusal(options: argparse.Namespace, console: Console, chosen: Chosen, total: int) -> str:
     """Return why nothing is purged; empty if it is confirmed, by its number."""
-    if not total:
-        return "no dead job is meant"
     if total >= _MOST_PURGED:
         return f"there are {_MOST_PURGED:,} dead jobs or more: name a --cause"
     jobs = counted(total, "dead job")
+    if options.yes not in (None, total):
+        return f"there are {jobs}, not {options.yes:,}"
+    if not total:
+        return "no dead job is meant"
     if options.yes is not None:
-        return "" if options.yes == total else f"there are {jobs}, not {options.yes:,}"
+        return ""
     if not options.key:
         found = listing.take_status(chosen.outbox, console.clock.wall())
         for each in found.causes[:20]:

@@ -38,7 +38,7 @@ FAILED = "failed"  # the check or the repair raised an error
 
 
 class Problem(NamedTuple):
-    """One entity or row that is not as it should be."""
+    """One value of an entity, or one row, that is not as it should be."""
 
     what: str  # `UNCLAIMED`, `OUTDATED`, `DUPLICATE`, `VOID` or `FAILED`
     key: Any  # of the entity; of a void row, its own
@@ -55,9 +55,9 @@ class Audit:
     In an ndb context. Other requests may go on meanwhile. Run again, it finds what is left.
 
     A repair claims free values, and removes void rows. Of entities with one value the first that is
-    met claims it; the others are reported, and no entity is given another value. A repaired entity
-    is put again, with its hooks, under its lock. `wait_timeout`: the longest wait for that, in
-    seconds. `stopped`: whether to end, asked between batches.
+    met claims it; the others are reported, claim their other values, and are given no new one. A
+    repaired entity is put again, with its hooks, under its lock. `wait_timeout`: the longest wait
+    for that, in seconds. `stopped`: whether to end, asked between batches.
 
     Attributes:
         entities, rows: how many were looked at.
@@ -89,18 +89,15 @@ class Audit:
             self.entities += len(keys)
             entities = [entity for entity in _get(keys) if entity is not None]
             for entity, seen in zip(entities, _problems_of(entities), strict=True):
-                problem = None if seen is None else self._of_entity(entity)
-                if problem is not None:
-                    yield problem
+                if seen:
+                    yield from self._tried(entity.key, functools.partial(self._look_again, entity))
         kind = model._get_kind()
         query = ClaimRow.query(ClaimRow.constraint >= f"{kind}.", ClaimRow.constraint < f"{kind}/")
         for keys in self._batches(query.order(ClaimRow.constraint, ClaimRow.key)):
             rows = [row for row in _get(keys) if row is not None]
             self.rows += len(rows)
             for key in _void(rows):
-                problem = ndb.transaction(functools.partial(self._look_again_at_row, key))
-                if problem is not None:
-                    yield problem
+                yield from self._tried(key, functools.partial(self._look_again_at_row, key))
 
     def _batches(self, query: Any) -> Iterator[list[Any]]:
         cursor, more = None, True
@@ -112,37 +109,38 @@ class Audit:
             if keys:
                 yield keys
 
-    def _of_entity(self, entity: Any) -> Problem | None:
+    def _tried(self, key: Any, look: Callable[[], list[Problem]]) -> list[Problem]:
         try:
-            return self._look_again(entity)
+            return look()
         except NotUnique as error:  # another one has it since the look
-            return Problem(DUPLICATE, entity.key, error.constraint, error.value, error.holder)
+            return [Problem(DUPLICATE, key, error.constraint, error.value, error.holder)]
         except DATASTORE_ERRORS as error:
             if not is_conflict(error):
                 raise
-            return Problem(FAILED, entity.key, error=f"contention: {error}")
-        except Exception as error:  # of this entity: the others are still looked at
-            return _failed(entity, error)
+            return [Problem(FAILED, key, error="contention with other requests")]
+        except Exception as error:  # of this one: the others are still looked at
+            return [_failed(key, error)]
 
-    def _look_again(self, entity: Any) -> Problem | None:
-        """Look at an entity in a transaction; put it again for a repair."""
+    def _look_again(self, entity: Any) -> list[Problem]:
+        """Look at an entity in a transaction; put it again for a repair, with what is free."""
 
-        def look() -> Problem | None:
+        def look() -> list[Problem]:
             found = entity.key.get()
-            problem = None if found is None else _problems_of([found])[0]
-            if not self._repair or problem is None or problem.what in (DUPLICATE, FAILED):
-                return problem
+            problems = [] if found is None else _problems_of([found])[0]
+            if not self._repair or all(each.what in (DUPLICATE, FAILED) for each in problems):
+                return problems
+            taken = {each.constraint for each in problems if each.what == DUPLICATE}
+            unique = found._userlock_constraints
+            found._userlock_constraints = [
+                each for each in unique if each.named(type(found)) not in taken
+            ]
             forget_claims(found)
-            found.put(unguarded=_reason(found))
-            return problem._replace(repaired=True)
+            found.put(unguarded=_reason(found), use_cache=False)
+            return [each._replace(repaired=each.what != DUPLICATE) for each in problems]
 
         with self._locked(entity):
-            problem: Problem | None = ndb.transaction(look)
-        if problem is not None and problem.what in (UNCLAIMED, OUTDATED) and not self._repair:
-            other = self._other_with_its_value(entity)
-            if other is not None:
-                return problem._replace(what=DUPLICATE, holder=other)
-        return problem
+            problems: list[Problem] = ndb.transaction(look)
+        return problems if self._repair else self._compared(entity, problems)
 
     @contextlib.contextmanager
     def _locked(self, entity: Any) -> Iterator[None]:
@@ -159,25 +157,36 @@ class Audit:
             self._busy.add(lock_id)
             raise
 
-    def _other_with_its_value(self, entity: Any) -> Any:
-        """Return the key of another unclaimed entity with one of its values; remember its own."""
-        for claim in claims_of(entity):
-            other = self._remembered.get(claim.key)
-            if other is not None and other != entity.key:
-                return other
-            if len(self._remembered) < _MOST_REMEMBERED:
-                self._remembered[claim.key] = entity.key
-            else:
-                self.all_remembered = False
-        return None
+    def _compared(self, entity: Any, problems: list[Problem]) -> list[Problem]:
+        """Return the problems, with the values that other unclaimed entities have as duplicates."""
+        rows = {claim.constraint: claim.key for claim in claims_of(entity)}
+        compared = []
+        for problem in problems:
+            other = None
+            if problem.what == UNCLAIMED and problem.constraint in rows:
+                other = self._first_with(rows[problem.constraint], entity.key)
+            new = other in (None, entity.key)
+            compared.append(problem if new else problem._replace(what=DUPLICATE, holder=other))
+        return compared
 
-    def _look_again_at_row(self, key: Any) -> Problem | None:
-        row = key.get()
-        if row is None or not _void([row]):
+    def _first_with(self, row: Any, key: Any) -> Any:
+        """Return the key of the first entity with a value; remember that of a new one."""
+        if row not in self._remembered and len(self._remembered) >= _MOST_REMEMBERED:
+            self.all_remembered = False
             return None
-        if self._repair:
-            row.key.delete()
-        return Problem(VOID, key, row.constraint, row.value or "", repaired=self._repair)
+        return self._remembered.setdefault(row, key)
+
+    def _look_again_at_row(self, key: Any) -> list[Problem]:
+        def look() -> list[Problem]:
+            row = key.get()
+            if row is None or not _void([row]):
+                return []
+            if self._repair:
+                row.key.delete()
+            return [Problem(VOID, key, row.constraint, row.value or "", repaired=self._repair)]
+
+        problems: list[Problem] = ndb.transaction(look)
+        return problems
 
 
 def _reason(entity: Any) -> str | None:
@@ -191,43 +200,43 @@ def _get(keys: Iterable[Any]) -> list[Any]:
     return found
 
 
-def _failed(entity: Any, error: Exception) -> Problem:
-    text = legible(text_of(error).partition("\n")[0], _MOST_ERROR)
-    return Problem(FAILED, entity.key, error=text)
+def _failed(key: Any, error: Exception) -> Problem:
+    return Problem(FAILED, key, error=legible(text_of(error).partition("\n")[0], _MOST_ERROR))
 
 
-def _problems_of(entities: list[Any]) -> list[Problem | None]:
-    """Return the first problem of each entity. One look-up, and one more if others have a value."""
+def _problems_of(entities: list[Any]) -> list[list[Problem]]:
+    """Return the problems of each entity. One look-up, and one more if others have a value."""
     claims: dict[Any, list[Claim]] = {}
-    failed: dict[Any, Problem] = {}
+    failed: dict[Any, list[Problem]] = {}
     for entity in entities:
         try:
             claims[entity.key] = claims_of(entity)
         except Exception as error:
-            failed[entity.key] = _failed(entity, error)
+            failed[entity.key] = [_failed(entity.key, error)]
     rows = _get({claim.key for some in claims.values() for claim in some})
     rows = [row for row in rows if row is not None]
     void = _void(rows, entities)
     holders = {row.key: row.holder_key for row in rows if row.key not in void}
     return [
-        failed.get(entity.key) or _problem_of(entity, claims[entity.key], holders)
+        failed.get(entity.key) or _problems_with(entity, claims[entity.key], holders)
         for entity in entities
     ]
 
 
-def _problem_of(entity: Any, claims: list[Claim], holders: Mapping[Any, Any]) -> Problem | None:
-    """Return the first problem of an entity. `holders`: of the rows that are not void, by key."""
+def _problems_with(entity: Any, claims: list[Claim], holders: Mapping[Any, Any]) -> list[Problem]:
+    """Return the problems of an entity. `holders`: of the rows that are not void, by key."""
     listed = set(getattr(entity, LIST, ()))
-    problem = None
+    problems = []
     for claim in claims:
         holder = holders.get(claim.key)
         if holder not in (None, entity.key):
-            return Problem(DUPLICATE, entity.key, claim.constraint, claim.value, holder)
-        if problem is None and (holder is None or claim.key not in listed):
-            problem = Problem(UNCLAIMED, entity.key, claim.constraint, claim.value)
-    if problem is None and len(listed) > len(claims):
-        problem = Problem(OUTDATED, entity.key)
-    return problem
+            problems.append(Problem(DUPLICATE, entity.key, claim.constraint, claim.value, holder))
+        elif holder is None or claim.key not in listed:
+            problems.append(Problem(UNCLAIMED, entity.key, claim.constraint, claim.value))
+    outdated = listed - {claim.key for claim in claims}
+    if outdated and not any(each.what == UNCLAIMED for each in problems):
+        problems.append(Problem(OUTDATED, entity.key))
+    return problems
 
 
 def _void(rows: list[Any], known: Iterable[Any] = ()) -> list[Any]:

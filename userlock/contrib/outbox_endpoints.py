@@ -28,7 +28,7 @@ from userlock.contrib.request_scope import MOST_BODY_BYTES, Answer
 from userlock.errors import CommitInDoubt, ConfigurationError
 from userlock.outbox import Outbox
 from userlock.outbox.authentication import AppEngineHeader, Caller, Callers, Refused
-from userlock.outbox.outbox import own_job_key
+from userlock.outbox.rows import own_job_key
 
 log = logging.getLogger(__name__)
 

@@ -37,7 +37,7 @@ from userlock.lock.service import LockService
 from userlock.ndb.commits import MAX_GROUPS
 from userlock.ndb.owners import is_root_of, micros_now, namespaces, owner_of
 from userlock.ndb.transactions import is_conflict
-from userlock.outbox.rows import dead_jobs, decoded
+from userlock.outbox.rows import dead_jobs, decoded, own_job_key
 from userlock.outbox.waking import Due, Waker, text_of
 from userlock.outbox.worker import Queue, batch_scope
 
@@ -151,7 +151,7 @@ class DeadLetters:
 
     def redrive(
         self,
-        key: Any,
+        key: str,
         *,
         wait_timeout: float | None = None,
         stamp: int | None = None,
@@ -160,17 +160,18 @@ class DeadLetters:
         """Let a dead job run again, with all its attempts; return False if it is not dead.
 
         Args:
-            key: of its row.
+            key: its id, as `Letter.key`.
             wait_timeout: the longest wait for a busy owner, before LockTimeout; by default that of
                 batch work.
             stamp: only as it is in that letter. None: whatever has happened to it.
             died_by: only if it has died by then, in seconds since 1970.
         """
-        row = key.get(use_cache=False, use_global_cache=False)
+        meant = own_job_key(key)
+        row = meant.get(use_cache=False, use_global_cache=False)
         if not _is_meant(row, stamp, died_by):
             return False
         with batch_scope(self._service, f"redrive {row.job}"), _lock(row.owner, wait_timeout):
-            rows = ndb.transaction(lambda: self._revive([key], stamp, died_by))
+            rows = ndb.transaction(lambda: self._revive([meant], stamp, died_by))
         self._wake(rows)
         return bool(rows)
 
@@ -282,12 +283,12 @@ class DeadLetters:
     def _wake(self, rows: Sequence[Any]) -> None:
         self._waker.wake((Due(row.key, row.tier) for row in rows), timeout=_WAKE_SECONDS)
 
-    def delete(self, key: Any, *, stamp: int | None = None, died_by: float = math.inf) -> bool:
+    def delete(self, key: str, *, stamp: int | None = None, died_by: float = math.inf) -> bool:
         """Delete a dead letter for good; return False if it is not dead. Options: as `redrive`.
 
         If it held up its owner's later jobs, they go on.
         """
-        row = self._delete(key, stamp, died_by)
+        row = self._delete(own_job_key(key), stamp, died_by)
         self._wake_next(row)
         return row is not None
 

@@ -215,11 +215,6 @@ class Job(Generic[_P, _R]):
                 f"job {name} has a parameter {min(taken)!r}, which is an option of stage(). To fix "
                 f"it: give it another name"
             )
-        if self.has_owner and next(iter(parameters), "self") in ("self", "cls"):
-            raise ConfigurationError(
-                f"job {name} needs a first parameter that names its owner, the lock id, as in "
-                f"`def {self.function.__name__}(user_id, …)`"
-            )
         for option, least in (("time_limit", 0.001), ("every", 60)):
             value = getattr(self, option)
             if value is not None:
@@ -228,6 +223,11 @@ class Job(Generic[_P, _R]):
             raise ConfigurationError(
                 f"job {name} is periodic: nobody gives it arguments. To fix it: give owner=None, "
                 f"and let it take none"
+            )
+        if self.has_owner and next(iter(parameters), "self") in ("self", "cls"):
+            raise ConfigurationError(
+                f"job {name} needs a first parameter that names its owner, the lock id, as in "
+                f"`def {self.function.__name__}(user_id, …)`"
             )
         if on_dead not in ("skip", "block"):
             raise ConfigurationError(f"job {name}: on_dead is 'skip' or 'block', not {on_dead!r}")

@@ -16,13 +16,13 @@ from userlock.arguments import check_seconds
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import ConfigurationError
 from userlock.lock.service import LockService, check_service
-from userlock.ndb.client import ClientOfProcess, is_foreign
-from userlock.ndb.owners import OwnerRow, in_namespace, in_namespace_of, is_below_root, joined
+from userlock.ndb.client import ClientOfProcess
+from userlock.ndb.owners import in_namespace, in_namespace_of, joined
 from userlock.outbox.dead_letters import DeadLetters
 from userlock.outbox.engines import Engine, open_engine
 from userlock.outbox.job import Job, JobOptions, Retry
 from userlock.outbox.relay import Relay, Relayed
-from userlock.outbox.rows import JobRow, PeriodRow, is_name
+from userlock.outbox.rows import PeriodRow, own_job_key
 from userlock.outbox.waking import Waker
 from userlock.outbox.worker import Outcome, Worker
 
@@ -268,24 +268,3 @@ def outbox_of_environment() -> Outbox:
     if name:
         return apps.find_object(name, Outbox, "outbox")
     return apps.find_in_app(app, Outbox, "outbox")
-
-
-def job_key(text: str) -> Any:
-    """Return the key of a job from its text. ValueError: it is none."""
-    try:
-        key = ndb.Key(urlsafe=text.encode("ascii"))
-        path = key.flat()
-    except Exception:
-        raise ValueError(f"{text!r:.80} is no key of a job") from None
-    kinds = (OwnerRow._get_kind(), JobRow._get_kind())
-    if path[::2] != kinds or not is_below_root(key) or not is_name(path[3]):
-        raise ValueError(f"{text[:80]!r} is the key of something else than a job")
-    return key
-
-
-def own_job_key(text: str) -> Any:
-    """Return the key of a job in the database of the ndb context. ValueError: it is none."""
-    key = job_key(text)
-    if is_foreign(key):
-        raise ValueError(f"{text[:80]!r} is a key of another database")
-    return key

@@ -27,14 +27,16 @@ from google.cloud import ndb
 
 from userlock.errors import JobArgumentsRefused
 from userlock.json_values import check, written
+from userlock.ndb.client import is_foreign
 from userlock.ndb.direct import Field, PackedModel
 from userlock.ndb.model import Model, WriteIdProperty
-from userlock.ndb.owners import key_below, shard_index, shard_query
+from userlock.ndb.owners import OwnerRow, is_below_root, key_below, shard_index, shard_query
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import version_of
+from userlock.words import legible
 
 #: The length of a cause, and of an error's text.
-MOST_CAUSE = 300
+_MOST_CAUSE = 300
 MOST_ERROR = 2_000
 #: Of arguments. An entity has at most 1 MiB; the rest is room for other properties and two errors.
 _MOST_BYTES = 900_000
@@ -117,7 +119,7 @@ class JobRow(PackedModel):
         return "" if self.dead is None else self.dead.partition("|")[2]
 
     def die(self, cause: str, micros: int) -> None:
-        self.dead, self.died_at = f"{self.outbox}|{cause}", micros
+        self.dead, self.died_at = _dead(self.outbox, cause), micros
         self.look_at(None)
 
     def put_off_until(self, micros: int) -> None:
@@ -198,9 +200,13 @@ def queued_jobs(outbox: str, root: Any) -> Any:
     return jobs(JobRow.queued == outbox, ancestor=root)
 
 
+def _dead(outbox: str, cause: str) -> str:
+    return f"{outbox}|{legible(cause, _MOST_CAUSE)}"
+
+
 def dead_jobs(outbox: str, namespace: str, cause: str = "", **options: Any) -> Any:
     """Return a query of dead jobs, by cause: a job's name, or that and the class of its error."""
-    first = f"{outbox}|{cause}"
+    first = _dead(outbox, cause)
     # No text is between a job's name and that with a blank: names are printable.
     last = f"{first}!" if cause else f"{outbox}}}"
     query = jobs(JobRow.dead >= first, JobRow.dead < last, namespace=namespace, **options)
@@ -236,6 +242,27 @@ def new_key(owner: str | None, micros: int, *, ordered: bool = True) -> Any:
 def is_name(name: object) -> bool:
     """Return whether a key of `new_key` could end with that."""
     return isinstance(name, str) and re.fullmatch("[0-9a-f]{32}u?", name) is not None
+
+
+def job_key(text: str) -> Any:
+    """Return the key of a job from its text. ValueError: it is none."""
+    try:
+        key = ndb.Key(urlsafe=text.encode("ascii"))
+        path = key.flat()
+    except Exception:
+        raise ValueError(f"{text!r:.80} is no key of a job") from None
+    kinds = (OwnerRow._get_kind(), JobRow._get_kind())
+    if path[::2] != kinds or not is_below_root(key) or not is_name(path[3]):
+        raise ValueError(f"{text[:80]!r} is the key of something else than a job")
+    return key
+
+
+def own_job_key(text: str) -> Any:
+    """Return the key of a job in the database of the ndb context. ValueError: it is none."""
+    key = job_key(text)
+    if is_foreign(key):
+        raise ValueError(f"{text[:80]!r} is a key of another database")
+    return key
 
 
 def is_ordered(key: Any) -> bool:

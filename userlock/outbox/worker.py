@@ -38,13 +38,14 @@ from userlock.lock.lease import Priority
 from userlock.lock.scope import current_scope, scope
 from userlock.lock.service import LockService
 from userlock.ndb import transactions
+from userlock.ndb.context import deletes
 from userlock.ndb.direct import swap
 from userlock.ndb.owners import micros_now
 from userlock.ndb.patches import look_up
 from userlock.ndb.transactions import is_conflict
 from userlock.outbox.context import JobContext, RetryAfter, running
 from userlock.outbox.job import Job
-from userlock.outbox.rows import MOST_CAUSE, MOST_ERROR, JobRow, decoded, is_ordered, queued_jobs
+from userlock.outbox.rows import MOST_ERROR, JobRow, decoded, is_ordered, queued_jobs
 from userlock.outbox.waking import Due, Waker, text_of
 from userlock.words import legible
 
@@ -235,7 +236,7 @@ class Worker:
 
     def cancel(self, key: Any) -> bool:
         """Remove a job that no worker runs, in the running transaction; return whether it did."""
-        row = key.get()
+        row = None if deletes(key) else key.get()
         now = micros_now(self.clock)
         if row is None or row.outbox != self.outbox or _is_claimed(row, now, locked=False):
             return False
@@ -387,7 +388,7 @@ class Worker:
             if pause is not None and isinstance(error, RetryAfter):
                 pause = error.seconds
             if pause is None:
-                row.die(legible(f"{row.job} {cause}", MOST_CAUSE), now)
+                row.die(f"{row.job} {cause}", now)
                 if job is None or not job.blocks:
                     row.queued = None
             else:

@@ -35,10 +35,10 @@ pytestmark = pytest.mark.usefixtures("context", "quick_retries")
 
 
 @contextlib.contextmanager
-def another_program() -> Iterator[None]:
+def another_program(model: Any = Campaign) -> Iterator[None]:
     """Let puts in the block be those of a program without constraints."""
     with pytest.MonkeyPatch.context() as patch, allow_unlocked("another program"):
-        patch.setattr(Campaign, "_userlock_rows", None)
+        patch.setattr(model, "_userlock_rows", None)
         yield
 
 
@@ -165,6 +165,19 @@ def test_duplicates_are_reported_and_never_renamed() -> None:
     check_claims(Campaign)
 
 
+def test_beside_a_duplicate_the_free_values_are_claimed() -> None:
+    for code in "xy":  # of one place
+        with another_program(Seat):
+            Seat(id=code, row="A", number=1, code=code).put()
+    assert kinds(audited(repair=False, model=Seat)) == ["duplicate"] + ["unclaimed"] * 3
+    problems = audited(repair=True, model=Seat)
+    assert [each.what for each in problems if not each.repaired] == ["duplicate"]
+    assert kinds(audited(repair=False, model=Seat)) == ["duplicate"]
+    with pytest.raises(userlock.NotUnique):
+        Seat(id="z", row="A", number=2, code="y").put()
+    check_claims(Seat)
+
+
 def test_more_unclaimed_ones_than_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "_MOST_REMEMBERED", 1)
     raw("a"), raw("b")
@@ -187,6 +200,14 @@ def test_one_that_cannot_be_read_does_not_hide_the_others(monkeypatch: pytest.Mo
     (failed,) = [problem for problem in problems if problem.what == "failed"]
     assert "title" in failed.error
     assert "\x1b" not in failed.error
+
+
+def test_a_row_in_conflict_does_not_hide_the_others(datastore: userlock_emulator.Emulator) -> None:
+    plant_void_rows()
+    datastore.faults.abort(4, kind="UserLockClaim")  # each attempt at the first
+    problems = audited(repair=True)
+    assert [each.what for each in problems] == ["failed", "void", "void"]
+    assert problems[0].error.startswith("contention")
 
 
 def test_a_busy_owner_is_waited_for_once_and_reported(
@@ -220,8 +241,8 @@ def test_other_policies() -> None:
     screen = upload()
     for each in (seat, screen):
         remove_row(each)
-    for model in (Seat, Screen):
-        assert kinds(audited(repair=False, model=model)) == ["unclaimed"]
+    for model, values in ((Seat, 2), (Screen, 1)):
+        assert kinds(audited(repair=False, model=model)) == ["unclaimed"] * values
         assert all(problem.repaired for problem in audited(repair=True, model=model))
         assert audited(repair=False, model=model) == []
 

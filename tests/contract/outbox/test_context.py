@@ -202,6 +202,18 @@ def test_cancel(box: Box, note: Any, ran: list[Any]) -> None:
         box.outbox.cancel("x")
 
 
+def test_cancel_again_in_the_same_transaction(outbox: Outbox, note: Any) -> None:
+    """A transaction can still read what it deletes."""
+    waiting = staged(note, "ann", delay=3_600).key
+
+    def change_mind() -> list[bool]:
+        own = note.stage("ann").key
+        return [outbox.cancel(key) for key in (waiting, waiting, own, own)]
+
+    assert ndb.transaction(change_mind) == [True, False, True, False]
+    assert jobs().count() == 0
+
+
 def test_a_job_that_replaces_a_cancelled_one(box: Box, note: Any, ran: list[Any]) -> None:
     """Of the same name, in one transaction: which can still read the other one."""
     first = staged(note, "ann", 1, delay=3_600, dedupe="once").key
@@ -293,8 +305,7 @@ def test_a_periodic_job_is_staged_once_in_a_period(box: Box) -> None:
     assert row.period == box.clock.wall() // 3_600
 
 
-def test_a_periodic_job_takes_no_arguments(outbox: Outbox) -> None:
-    with pytest.raises(ConfigurationError, match="nobody gives it arguments"):
-
-        @outbox.job(name="x", every=HOUR)
-        def x(user_id: str) -> None: ...
+@pytest.mark.parametrize("function", [lambda user_id: None, lambda: None], ids=["user_id", ""])
+def test_a_periodic_job_has_no_owner_and_no_arguments(outbox: Outbox, function: Any) -> None:
+    with pytest.raises(ConfigurationError, match="give owner=None, and let it take none"):
+        outbox.job(name="x", every=HOUR)(function)

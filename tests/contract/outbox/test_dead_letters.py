@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from google.cloud import ndb
 
 from tests.contract.outbox.conftest import Box, Mailbox, rows
 from userlock.outbox import Outbox
-from userlock.outbox.outbox import job_key
 
 #: The errors of `work`, by owner; it succeeds for others.
 Errors = dict[str, type[Exception]]
@@ -68,7 +68,7 @@ def test_neither_message_nor_relay_runs_one(box: Box, dead: list[str], ran: list
 def test_one_is_redriven_once_with_all_its_attempts_and_its_history(
     box: Box, dead: list[str], errors: Errors, ran: list[str]
 ) -> None:
-    key = job_key(dead[0])
+    key = dead[0]
     (first,) = (letter for letter in box.outbox.dead.list() if letter.owner == "ann")
     assert box.outbox.dead.redrive(key)
     box.mailbox.deliver_all()
@@ -95,7 +95,7 @@ def test_a_job_of_nobody_is_redriven(box: Box, errors: Errors, ran: list[str], h
     box.mailbox.deliver_all()
     errors.clear()
     if how == "one":
-        assert box.outbox.dead.redrive(job_key(key))
+        assert box.outbox.dead.redrive(key)
     else:
         assert list(box.outbox.dead.redrive_all("sweep")) == [(key, True)]
     box.mailbox.deliver_all()
@@ -109,9 +109,27 @@ def test_purged_they_are_gone_but_not_those_redriven_meanwhile(
     purge = outbox.dead.purge()
     next(purge)  # both are listed
     (letter,) = outbox.dead.list()
-    assert outbox.dead.redrive(job_key(letter.key))
+    assert outbox.dead.redrive(letter.key)
     assert list(purge) == []
     assert [row.owner for row in rows()] == [letter.owner]
+
+
+LONG = type("Long" * 1_000, (Exception,), {})
+
+
+@pytest.mark.parametrize(
+    ("cause", "found"),
+    [("mail", 1), (f"mail {LONG.__name__}", 1), ("x" * 2_000, 0), ("\udcff", 0)],
+    ids=["job", "long class", "long text", "no text"],
+)
+def test_any_text_may_be_given_as_a_cause(box: Box, cause: str, found: int) -> None:
+    @box.outbox.job(name="mail", never_retry=[LONG])
+    def mail(user_id: str) -> None:
+        raise LONG
+
+    mail.stage_now("ann")
+    box.mailbox.deliver_all()
+    assert len(box.outbox.dead.list(cause)) == box.outbox.dead.count(cause) == found
 
 
 def test_a_job_that_nobody_knows_is_dead_after_days(box: Box) -> None:
@@ -127,6 +145,17 @@ def test_a_job_that_nobody_knows_is_dead_after_days(box: Box) -> None:
     assert box.runs == [*[("gone", "failed", 1)] * 3, ("gone", "dead", 1)], (
         "each is a first attempt"
     )
+
+
+def test_a_letter_is_named_by_its_key_alone(outbox: Outbox, dead: list[str]) -> None:
+    letter = outbox.dead.list()[0]
+    for change in (outbox.dead.redrive, outbox.dead.delete):
+        with pytest.raises(ValueError, match="no key of a job"):
+            change("x")
+        with pytest.raises(ValueError, match="something else than a job"):
+            change(ndb.Key("Mail", 1).urlsafe().decode())
+    assert outbox.dead.delete(letter.key)
+    assert not outbox.dead.redrive(letter.key), "it is gone"
 
 
 @pytest.mark.parametrize("rate", [0, -1, float("nan")])

@@ -102,7 +102,7 @@ def test_a_job_that_has_changed_since_is_left(shop: Shop, action: str) -> None:
     key = shop.kill(shop.pay, "ann")
     questions = [asked(shop.web, action, key=key), asked(shop.web, action, cause="pay")]
     with shop.outbox.context():
-        assert shop.outbox.dead.redrive(ndb.Key(urlsafe=key.encode()))
+        assert shop.outbox.dead.redrive(key)
     shop.clock.advance(1)
     shop.error = RuntimeError("no")
     shop.deliver()

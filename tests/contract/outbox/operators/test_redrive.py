@@ -137,6 +137,7 @@ def test_without_a_terminal_it_needs_the_number(shop: Shop, terminal: Terminal) 
 def test_nothing_to_purge(shop: Shop, terminal: Terminal) -> None:
     key = shop.stage(shop.pay, "ann")
     assert terminal.run("outbox", "purge", "--all", "--yes", "0").code == 0
+    assert terminal.run("outbox", "purge", "--cause", "mistyped", "--yes", "2").code == 1
     assert terminal.run("outbox", "purge", key, "--yes", "1").code == 1
     assert len(shop.rows()) == 1, "a job that waits is never purged"
 

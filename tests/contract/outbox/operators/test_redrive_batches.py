@@ -21,7 +21,7 @@ from tests.contract.outbox.operators.test_redrive import OWNERS, dead, redriven
 from userlock.errors import CommitInDoubt
 from userlock.outbox import dead_letters
 from userlock.outbox.dead_letters import DeadLetters
-from userlock.outbox.outbox import job_key
+from userlock.outbox.rows import job_key
 from userlock.testing import ManualClock
 
 #: The root key of this owner does not tell its id.
@@ -347,10 +347,10 @@ def held_up(shop: Shop, clock: ManualClock, number: int = 5) -> str:
 
 #: How a dead job may go, by its key. The caller of the third ends the purge of many.
 WAYS: dict[str, Callable[[Shop, str], bool]] = {
-    "deleted": lambda shop, key: shop.outbox.dead.delete(job_key(key)),
+    "deleted": lambda shop, key: shop.outbox.dead.delete(key),
     "purged by cause": lambda shop, key: list(shop.outbox.dead.purge("close_books")) == [key],
     "first of many": lambda shop, key: next(shop.outbox.dead.purge()) == key,
-    "redriven": lambda shop, key: shop.outbox.dead.redrive(job_key(key)),
+    "redriven": lambda shop, key: shop.outbox.dead.redrive(key),
     "redriven by cause": lambda shop, key: (
         list(shop.outbox.dead.redrive_all("close_books")) == [(key, True)]
     ),
@@ -380,7 +380,7 @@ def test_a_purge_sends_no_needless_message(shop: Shop) -> None:
     shop.engine.messages.clear()
     with shop.outbox.context():
         list(shop.outbox.dead.purge("pay"))
-        assert shop.outbox.dead.delete(job_key(key))
+        assert shop.outbox.dead.delete(key)
     assert shop.engine.messages == []
 
 
@@ -392,7 +392,7 @@ def test_a_purge_whose_message_fails_is_done(
         shop.outbox.context(),
         datastore.faults.deadline_exceeded(None, rpc="RunQuery"),
     ):
-        assert shop.outbox.dead.delete(job_key(blocker))
+        assert shop.outbox.dead.delete(blocker)
     assert shop.engine.messages == []
     shop.clock.advance(60)
     run_all(shop)
