@@ -217,8 +217,7 @@ def _finding_of_policy(entity: Any, stamp: Stamp | None) -> Finding | None:
     if found is not None:
         return found
     if in_one and stamp is not None and stamp.transaction != transaction:
-        where = "outside of any" if stamp.transaction is None else "in another one"
-        return errors.WrongTransaction, f"it was read, or last put, {where}"
+        return errors.WrongTransaction, "it was read, or last put, outside of it"
     written = stamp is not None or put_in_running_transaction(entity)
     if policy == WritePolicy.WRITE_ONCE and written:
         return errors.ImmutableEntityRewritten, ""
