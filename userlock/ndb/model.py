@@ -325,8 +325,9 @@ class UserModel(Model):
 
     `_lock_id_from_key` (also `userlock.root_id`) serves deletes too, which have only a key.
     Without it, a delete uses the lock id of the object, if that was read under a lock that is
-    still held, and else needs any lock. A method is also called at a read under a lock, to detect
-    a change of the owner before the put, so it should read only the entity.
+    still held, and else needs any lock: it relies on each one held. A method is also called at a
+    read under a lock, to detect a change of the owner before the put, so it should read only the
+    entity.
 
     A model of another write policy may derive from it too, and needs no lock id. A common base
     class says `_write_policy = WritePolicy.ABSTRACT`.
