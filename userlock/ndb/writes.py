@@ -178,8 +178,8 @@ class Write(PendingWrite):
             if self.attempt.over:
                 raise self._violation(errors.WriteAfterCommit)
             books.append(self.attempt.books)
-        elif not books:
-            books.append(self._notes.books)
+        elif not books:  # a write that needs no lock
+            books.extend(map(books_of, self.held.values()) if self.held else [self._notes.books])
         if stamp is not None:
             self.read_version = max(stamp.version, 0)
             self._read_here = transaction is not None and stamp.transaction == transaction
