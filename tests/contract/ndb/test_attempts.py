@@ -193,7 +193,7 @@ class TestOneObjectInTwoAttempts:
         assert stored_points() == 0
 
     def test_refused_in_the_first_one(self, datastore: userlock_emulator.Emulator) -> None:
-        """That run has sent another object, and caught the error of this one."""
+        """The first run sends another object, and catches the error of this one."""
         runs: list[int] = []
 
         def work(learner: Learner) -> None:
