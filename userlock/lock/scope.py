@@ -705,7 +705,8 @@ def scope(
     """Open a scope. Leaving it releases the locks that were taken inside.
 
     The web integration does this for each request. Scopes nest; an inner one
-    has its own locks and does not see those of the outer one.
+    has its own locks and does not see those of the outer one. ndb's tasklets share the
+    current scope: open one around tasklets that run at the same time, not within them.
 
     Args:
         service: the source of locks; by default the configured service.

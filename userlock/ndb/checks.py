@@ -168,33 +168,37 @@ def check_whole(write: Any) -> None:
 def check_delete(
     write: Any, cls: Any, ndb_key: Any, seen: Stamp | None
 ) -> tuple[str | None, tuple[HeldLock, ...]]:
-    """Check a `writes.Delete`. Returns the lock of the entity, and the tenure that it runs under.
+    """Check a `writes.Delete`. Returns the lock of the entity, and the tenures that it runs under.
 
-    If neither the key tells the lock, nor the version `seen` last, any lock is enough.
+    If neither the key tells the lock, nor the version `seen` last, any lock is enough. It may be
+    each of those held: the delete relies on all of them.
     """
     if cls._write_policy is WritePolicy.USER_LOCK:
-        lock_id, tenure, finding = _finding_of_delete(cls, ndb_key, seen, write.held)
+        lock_id, tenures, finding = _finding_of_delete(cls, ndb_key, seen, write.held)
     else:
-        lock_id, tenure, finding = None, None, _finding_of_any_write(cls._write_policy)
+        lock_id, tenures, finding = None, (), _finding_of_any_write(cls._write_policy)
     if finding is not None and write.enforced:
         write.report(*finding, lock_id=lock_id)
-    return lock_id, () if tenure is None else (tenure,)
+    return lock_id, tenures
 
 
 def _finding_of_delete(
     cls: Any, ndb_key: Any, stamp: Stamp | None, held: Mapping[str, HeldLock]
-) -> tuple[str | None, HeldLock | None, Finding | None]:
+) -> tuple[str | None, tuple[HeldLock, ...], Finding | None]:
     try:
         lock_id = lock_id_of_key(cls, ndb_key)
     except errors.LockIdError as error:
-        return None, None, (errors.LockIdMissing, error.reason)
+        return None, (), (errors.LockIdMissing, error.reason)
     if lock_id is None and stamp is not None:
         still_held = any(held.get(each) is tenure for each, tenure in stamp.held.items())
         lock_id = _as_lock_id(stamp.lock_id) if still_held else None
-    tenure = next(iter(held.values()), None) if lock_id is None else held.get(lock_id)
-    if tenure is None:
-        return lock_id, None, (errors.DeletedWithoutLock, _others(held))
-    return lock_id, tenure, _ran_out(tenure)
+    if lock_id is None:
+        tenures = tuple(held.values())
+    else:
+        tenures = (held[lock_id],) if lock_id in held else ()
+    if not tenures:
+        return lock_id, (), (errors.DeletedWithoutLock, _others(held))
+    return lock_id, tenures, next(filter(None, map(_ran_out, tenures)), None)
 
 
 # --- the other write policies ---------------------------------------------------------------
@@ -217,8 +221,7 @@ def _finding_of_policy(entity: Any, stamp: Stamp | None) -> Finding | None:
     if found is not None:
         return found
     if in_one and stamp is not None and stamp.transaction != transaction:
-        where = "outside of any" if stamp.transaction is None else "in another one"
-        return errors.WrongTransaction, f"it was read, or last put, {where}"
+        return errors.WrongTransaction, "it was read, or last put, outside of it"
     written = stamp is not None or put_in_running_transaction(entity)
     if policy == WritePolicy.WRITE_ONCE and written:
         return errors.ImmutableEntityRewritten, ""

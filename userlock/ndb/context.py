@@ -52,7 +52,7 @@ class Attempt:
 
     def __init__(self) -> None:
         self.books = Books()
-        self.tickets: list[Any] = []  # the puts and deletes that it has begun, `writes.Write`
+        self.tickets: list[Any] = []  # the puts and deletes that ndb has taken, `writes.Write`
         self.latest: dict[Any, Any] = {}  # the latest of them for each entity, by key
         #: Whether its commit has begun, or it was rolled back. From then on a put would be lost,
         #: and an error is the transaction's.

@@ -325,8 +325,9 @@ class UserModel(Model):
 
     `_lock_id_from_key` (also `userlock.root_id`) serves deletes too, which have only a key.
     Without it, a delete uses the lock id of the object, if that was read under a lock that is
-    still held, and else needs any lock. A method is also called at a read under a lock, to detect
-    a change of the owner before the put, so it should read only the entity.
+    still held, and else needs any lock: it relies on each one held. A method is also called at a
+    read under a lock, to detect a change of the owner before the put, so it should read only the
+    entity.
 
     A model of another write policy may derive from it too, and needs no lock id. A common base
     class says `_write_policy = WritePolicy.ABSTRACT`.
@@ -363,7 +364,8 @@ def fetch_under_user_write_lock(
     max_waiting: int | None = None,
 ) -> Iterator[_Entity]:
     """Hold the entity's lock for a block, and give an object that may be put in it: the entity
-    itself if it is new or was read under the current tenure, else one read afresh.
+    itself if it is new or was read under the current tenure, else one read afresh. If the entity
+    was given to another user meanwhile, the lock is that user's.
 
     Raises:
         EntityNotFound: it has been deleted meanwhile.
@@ -374,20 +376,22 @@ def fetch_under_user_write_lock(
         raise TypeError(
             f"fetch_under_user_write_lock() takes a UserModel, not {type(entity).__name__}"
         )
-    lock_id = lock_id_of(entity)
-    lock = global_lock(
-        lock_id,
-        wait_timeout=wait_timeout,
-        lock_timeout=lock_timeout,
-        priority=priority,
-        max_waiting=max_waiting,
-    )
-    with lock as tenure:
-        stamp = stamp_of(entity)
-        if stamp is None or (stamp.held.get(lock_id) is tenure and stamp.version >= 0):
-            yield entity
-            return
-        fresh: _Entity | None = entity._userlock_key.get()
-        if fresh is None:
-            raise EntityNotFound(entity._userlock_key)
-        yield fresh
+    while True:
+        lock_id = lock_id_of(entity)
+        lock = global_lock(
+            lock_id,
+            wait_timeout=wait_timeout,
+            lock_timeout=lock_timeout,
+            priority=priority,
+            max_waiting=max_waiting,
+        )
+        with lock as tenure:
+            stamp = stamp_of(entity)
+            if stamp is not None and (stamp.held.get(lock_id) is not tenure or stamp.version < 0):
+                fresh: _Entity | None = entity._userlock_key.get()
+                if fresh is None:
+                    raise EntityNotFound(entity._userlock_key)
+                entity = fresh
+            if lock_id_of(entity) == lock_id:  # else it was given to another user meanwhile
+                yield entity
+                return

@@ -178,8 +178,8 @@ class Write(PendingWrite):
             if self.attempt.over:
                 raise self._violation(errors.WriteAfterCommit)
             books.append(self.attempt.books)
-        elif not books:
-            books.append(self._notes.books)
+        elif not books:  # a write that needs no lock
+            books.extend(map(books_of, self.held.values()) if self.held else [self._notes.books])
         if stamp is not None:
             self.read_version = max(stamp.version, 0)
             self._read_here = transaction is not None and stamp.transaction == transaction
@@ -187,9 +187,7 @@ class Write(PendingWrite):
                 self.base_version = self.read_version
                 if not self.read_version:
                     self._check_without_version(stamp)
-        if self.attempt is not None:
-            self.attempt.tickets.append(self)
-        elif self.base_version:
+        if self.attempt is None and self.base_version:
             honoured = honours_base_version(context.client)
             if not honoured:
                 raise self.not_fenced(**why_not_fenced(context.client, honoured))
@@ -223,8 +221,10 @@ class Write(PendingWrite):
         if not is_mine or not self.is_for(ds_key.flat_path, ds_key.namespace):
             return ds_key
         self._key_sent = True
-        if content is not None and self.attempt is not None:
-            self.sends(content)
+        if self.attempt is not None:
+            self.attempt.tickets.append(self)
+            if content is not None:
+                self.sends(content)
         return TicketedKey.of(ds_key, self.number)
 
     def _begun(self, attempt: Attempt, future: Any) -> None:

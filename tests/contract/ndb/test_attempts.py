@@ -192,6 +192,26 @@ class TestOneObjectInTwoAttempts:
             self.run(datastore, work)
         assert stored_points() == 0
 
+    def test_refused_in_the_first_one(self, datastore: userlock_emulator.Emulator) -> None:
+        """The first run sends another object, and catches the error of this one."""
+        runs: list[int] = []
+
+        def work(learner: Learner) -> None:
+            runs.append(1)
+            if len(runs) == 1:
+                first = Learner.get_by_id("ann", use_cache=False)
+                assert first is not None
+                first.put()
+                with pytest.raises(userlock.StaleWriteError):
+                    learner.put(unguarded="a test")
+            else:
+                learner.points = 5
+                learner.put()
+
+        self.run(datastore, work)
+        assert stored_points() == 5
+        assert len(runs) == 2
+
     def test_changed_to_the_same(self, datastore: userlock_emulator.Emulator) -> None:
         def work(learner: Learner) -> None:
             learner.points = 3

@@ -49,14 +49,14 @@ def test_no_transaction_at_all(course: Course) -> None:
 
 
 def test_read_outside_put_inside(course: Course) -> None:
-    with pytest.raises(userlock.WrongTransaction, match="outside of any") as caught:
+    with pytest.raises(userlock.WrongTransaction, match="last put, outside of it") as caught:
         ndb.transaction(course.put)
     check_policy_message(caught.value, course)
 
 
 def test_read_in_one_and_put_in_another(course: Course) -> None:
     read = ndb.transaction(course.key.get)
-    with pytest.raises(userlock.WrongTransaction, match="in another one"):
+    with pytest.raises(userlock.WrongTransaction, match="last put, outside of it"):
         ndb.transaction(read.put)
 
 
@@ -65,7 +65,7 @@ def test_read_in_the_outer_and_put_in_an_independent_one(course: Course) -> None
         read = course.key.get()
         ndb.non_transactional()(ndb.transaction)(read.put)
 
-    with pytest.raises(userlock.WrongTransaction, match="in another one"):
+    with pytest.raises(userlock.WrongTransaction, match="last put, outside of it"):
         ndb.transaction(outer)
 
 
@@ -75,7 +75,7 @@ def test_an_entity_read_in_an_independent_one_is_read_again(course: Course) -> N
 
     def outer() -> None:
         read = ndb.transaction(course.key.get, propagation=independent)
-        with pytest.raises(userlock.WrongTransaction, match="in another one"):
+        with pytest.raises(userlock.WrongTransaction, match="last put, outside of it"):
             read.put()
         again = course.key.get()
         again.seats += 1
@@ -93,7 +93,7 @@ def test_put_in_an_earlier_one(course: Course) -> None:
         return read
 
     read = ndb.transaction(change)
-    with pytest.raises(userlock.WrongTransaction, match="last put, outside"):
+    with pytest.raises(userlock.WrongTransaction, match="last put, outside of it"):
         ndb.transaction(read.put)
 
 
@@ -107,7 +107,7 @@ def test_an_object_of_a_failed_attempt_put_in_the_next(course: Course) -> None:
         if len(kept) == 1:
             raise google_errors.Aborted("contention")
 
-    with pytest.raises(userlock.WrongTransaction, match="in another one"):
+    with pytest.raises(userlock.WrongTransaction, match="last put, outside of it"):
         enrol()
     assert len(kept) == 2
 

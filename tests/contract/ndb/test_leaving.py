@@ -53,6 +53,17 @@ def test_leaving_the_lock_waits_for_its_puts_and_deletes(
     assert created.done()
 
 
+@pytest.mark.usefixtures("context")
+def test_each_lock_waits_for_a_delete_whose_key_names_none() -> None:
+    with userlock.global_lock("ann"):
+        key = VideoLog(learner_id="ann").put()
+    ndb.get_context().clear_cache()
+    with userlock.global_lock("coach"):
+        with userlock.global_lock("ann"):
+            deleted = key.delete_async()
+        assert deleted.done()
+
+
 @pytest.mark.usefixtures("key")
 def test_an_error_in_the_block_is_not_hidden_by_that_of_a_pending_put(
     store: MemoryStore, elsewhere: Elsewhere, caplog: pytest.LogCaptureFixture

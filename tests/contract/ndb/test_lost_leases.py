@@ -9,7 +9,7 @@ from google.cloud import ndb
 
 import userlock
 from tests.contract.ndb.actions import stored_points
-from tests.contract.ndb.models import Learner
+from tests.contract.ndb.models import Learner, VideoLog
 from tests.unit.lock.pulse import live
 from userlock.events import Event, LeaseLost, Violation
 from userlock.stores import MemoryStore
@@ -141,3 +141,21 @@ class TestTransactions:
         assert stored_points() == 0
         assert attempts == [1], "to try again would not help"
         assert userlock.current_scope() is None
+
+
+@pytest.mark.parametrize(("coach", "ann"), [(60, 10), (10, 60)])
+def test_a_delete_whose_key_names_no_lock_needs_each_lease(
+    clock: ManualClock, coach: float, ann: float
+) -> None:
+    """Any of the locks may be the one that guards the entity."""
+    with userlock.global_lock("ann"):
+        key = VideoLog(learner_id="ann").put()
+    ndb.get_context().clear_cache()
+    with (
+        userlock.global_lock("coach", lock_timeout=coach),
+        userlock.global_lock("ann", lock_timeout=ann),
+    ):
+        clock.advance(11)
+        with pytest.raises(userlock.LeaseRanOut):
+            key.delete()
+    assert key.get(use_cache=False) is not None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -55,6 +56,13 @@ def owner_of(key: ndb.Key) -> str:
 
 
 BOTH = ("bob", "ann")
+
+
+def give_to_bob(key: ndb.Key) -> None:
+    with userlock.global_locks(BOTH):
+        project = key.get()
+        project.owner = "bob"
+        project.put()
 
 
 @pytest.mark.parametrize(
@@ -160,15 +168,27 @@ def test_under_the_new_owners_lock_the_cache_does_not_answer(
 ) -> None:
     """Its answer would name the former owner: it was read before the lock."""
 
-    def give_to_bob() -> None:
-        with userlock.global_locks(BOTH):
-            project = key.get()
-            project.owner = "bob"
-            project.put()
-
     key.get()
-    elsewhere(give_to_bob)
+    elsewhere(functools.partial(give_to_bob, key))
     with userlock.global_lock("bob"):
         assert key.get().owner == "bob"
         (found,) = Project.query(Project.owner == "bob").fetch()
         assert found.owner == "bob"
+
+
+@pytest.mark.parametrize("run", [lambda work: work(), ndb.transaction], ids=["plain", "in one"])
+def test_it_is_fetched_under_the_new_owners_lock(
+    key: ndb.Key, elsewhere: Elsewhere, run: Callable[[Callable[[], None]], None]
+) -> None:
+    early = key.get()
+    elsewhere(functools.partial(give_to_bob, key))
+
+    def rename() -> None:
+        with userlock.fetch_under_user_write_lock(early) as project:
+            project.title = "X"
+            project.put()
+
+    run(rename)
+    assert owner_of(key) == "bob"
+    assert key.get(use_cache=False).title == "X"
+    assert userlock.holder("ann") is userlock.holder("bob") is None

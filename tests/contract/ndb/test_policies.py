@@ -233,3 +233,13 @@ class TestUnsafe:
     def test_it_has_no_lock(self) -> None:
         with pytest.raises(userlock.LockIdError, match="unsafe \\(a lost one does not matter\\)"):
             userlock.lock_id_of(LastSeen(id="ann"))
+
+
+@pytest.mark.parametrize("model", [Receipt, LastSeen])
+def test_a_lock_waits_for_writes_that_need_none(model: type[userlock.Model]) -> None:
+    with userlock.global_lock("ann"):
+        put = model(id="r1").put_async()
+    assert put.done()
+    with userlock.global_lock("ann"):
+        deleted = ndb.Key(model, "r1").delete_async()
+    assert deleted.done()
