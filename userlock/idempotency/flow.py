@@ -11,6 +11,7 @@ charge: stored if token a ─────▶ refused: `FlowTakenOver`
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import hashlib
 import json
@@ -42,8 +43,6 @@ _CALLS = BoundedCalls(256, "userlock-call")
 #: The pause before another call of a service that has failed; doubles. In seconds.
 _FIRST_PAUSE = 0.2
 _RETRY_AFTER = 5
-#: How long a call keeps other attempts out without a confirmed lock, in seconds.
-CLAIM_SECONDS = 60.0
 #: Of the text of a final error, in characters.
 _MOST_DETAIL = 2_000
 
@@ -88,6 +87,7 @@ class Flow:
         row: Any,
         clock: Clock,
         keep_seconds: float,
+        claim_seconds: float,
         request: Request,
         lock: UserLock,
         *,
@@ -95,7 +95,7 @@ class Flow:
     ) -> None:
         self.user_id: str = row.user
         self.key: str = row.idempotency_key
-        self.params = request.params
+        self.params = copy.deepcopy(request.params)
         self.arguments: Mapping[str, Any] = request.arguments or {}
         self.attempt: int = row.attempts
         self.answer: Answer | None = None
@@ -114,7 +114,7 @@ class Flow:
         self._running_step = self._failed_step = ""
         self._written: tuple[Any, list[dict[str, Any]]] = (None, [])
         self._clock = clock
-        self._keep_seconds = keep_seconds
+        self._keep_seconds, self._claim_seconds = keep_seconds, claim_seconds
         self._lock = lock
 
     def __repr__(self) -> str:
@@ -139,16 +139,16 @@ class Flow:
         """
         with self._step(name):
             point = self._reached(name, "phase")
-            if point is not None:
-                return point["out"]
+            if point is None:
+                point = {"name": name, "kind": "phase"}
 
-            def work() -> Any:
-                row = self._read()
-                out = self._storable(name, function())
-                self._put(row(), [*self._points, {"name": name, "kind": "phase", "out": out}])
-                return out
+                def work() -> None:
+                    row = self._read()
+                    point["out"] = self._storable(name, function())
+                    self._put(row(), [*self._points, point])
 
-            return self._commit(functools.partial(ndb.transaction, work))
+                self._commit(functools.partial(ndb.transaction, work))
+            return copy.deepcopy(point["out"])  # what is stored does not change with it
 
     def external(
         self,
@@ -197,9 +197,9 @@ class Flow:
                 point = {"name": name, "kind": "call", "provider": chosen}
                 points = [*points, point]
             if "out" in point:
-                return point["out"]
+                return copy.deepcopy(point["out"])
             timeout = check_seconds("timeout", timeout, most=_MOST_SECONDS)
-            chosen = point["provider"]
+            chosen = copy.deepcopy(point["provider"])
             arguments = (self._key_of(name), *(() if chosen is None else (chosen,)))
             limited = functools.partial(_CALLS.within, timeout, call, *arguments)
             with self._lock.calling() as locked:
@@ -209,12 +209,12 @@ class Flow:
                 # It is the last one: after a call without a reply there is no other step.
                 replied = {**point, "out": self._storable(name, out)}
                 self._change(lambda row: self._put(row, [*points[:-1], replied], calling=True))
-            return replied["out"]
+            return copy.deepcopy(replied["out"])
 
     def _put_asked(self, row: Any, points: list[dict[str, Any]], *, locked: bool) -> None:
         """Note that this attempt is about to leave the user's lock."""
         row.claimed_locked = locked
-        row.claimed_until = micros_now(self._clock) + round(CLAIM_SECONDS * 1e6)
+        row.claimed_until = micros_now(self._clock) + round(self._claim_seconds * 1e6)
         self._put(row, points, calling=True)
 
     @contextlib.contextmanager
@@ -274,6 +274,7 @@ class Flow:
 
     def restart(self) -> None:
         """Prepare for another run of the function, in this attempt."""
+        self.params = copy.deepcopy(self._request.params)
         self._passed.clear()
         self._failed_step = ""
 

@@ -87,14 +87,14 @@ class RequestRow(PackedModel):
 
     @classmethod
     def fields_of(cls, key: Any, now: int) -> dict[str, Any] | None:
-        """Return the fields of a row, for a reader; None if it is missing, or has expired."""
+        """Return the fields of a row, for a reader; none if it has expired; None: it is missing."""
         found = cls.stored(key)
         if found is None:
             return None
         fields, properties = found
         expire_at = properties["expire_at"]
         expires = expire_at.HasField("timestamp_value")
-        return None if expires and expire_at.timestamp_value.ToMicroseconds() <= now else fields
+        return {} if expires and expire_at.timestamp_value.ToMicroseconds() <= now else fields
 
 
 #: The beginnings of `RequestRow.standing`: an unfinished request that the server can complete, or
