@@ -428,6 +428,10 @@ class Flow:
         row.status, row.headers, row.body = answer.status, answer.headers, answer.body
         row.finished_at = now
         row.expire_at = moment_of(now + round(self._keep_seconds * 1e6))
+        # Nobody reads the rest any more: the answer has its room.
+        row.params = None
+        done = [{**each, "out": None} if "out" in each else each for each in self._points]
+        row.points = written(done).decode()
         self._put_free(row)
 
     def _put_free(self, row: Any) -> None:

@@ -56,7 +56,8 @@ class RequestRow(PackedModel):
     method = Field("")
     path = Field("")
     digest = Field()
-    params = Field()  # and the route's arguments, as JSON; None: the server cannot complete it
+    #: And the route's arguments, as JSON. None: the server cannot complete it, or it is finished.
+    params = Field()
     begun_at = Field()
     attempts = Field(0)  # how many have begun
     token = Field("")  # of the attempt that may write; empty for none
@@ -66,7 +67,7 @@ class RequestRow(PackedModel):
     claimed_locked = Field(False)
     calling = Field(False)  # whether it may be in a call, without the user's lock
     complete_at = Field(0)  # when the server may complete it
-    points = Field("[]")  # what has been done so far, as JSON: see `points_in`
+    points = Field("[]")  # what has been done, as JSON: see `points_in`; finished without outputs
     status = Field()  # of the answer; None: there is none yet
     headers = Field()
     body = Field()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import random
 import re
 from collections.abc import Callable
 from typing import Any
@@ -235,6 +237,20 @@ def test_outputs_that_cannot_be_stored(flows: Flows, output: object) -> None:
         flows.run(request(), lambda flow: flow.phase("ride", lambda: output))
     with pytest.raises(NotStorable, match="cannot be stored"):
         flows.run(request(key=KEY + "-2"), lambda flow: output)
+
+
+def test_long_outputs_and_a_long_answer(flows: Flows) -> None:
+    """They do not compress, and one entity would not have both."""
+    text = base64.b85encode(random.Random(7).randbytes(704_000)).decode()
+
+    def serve(flow: Flow) -> str:
+        flow.phase("long", lambda: text)
+        return text
+
+    sent = request(params=text[:150_000])
+    assert flows.run(sent, serve).value == flows.run(sent, serve).value == text
+    (row,) = rows()
+    assert (row.params, row.points) == (None, '[{"name":"long","kind":"phase","out":null}]')
 
 
 def test_a_last_block_without_an_answer(flows: Flows) -> None:
