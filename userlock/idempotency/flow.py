@@ -153,7 +153,7 @@ class Flow:
     def external(
         self,
         name: str,
-        call: Callable[..., Any],
+        call: Callable[[str], Any] | Callable[[str, Any], Any],
         *,
         final: Mapping[type[Exception], int] | None = None,
         detail: bool = False,
