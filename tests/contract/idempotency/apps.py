@@ -131,12 +131,13 @@ def sender(app: Any) -> Send:
         lost: int = 0,
         length: str | None = None,
         user: str | None = "ann",
+        mount: str = "",
     ) -> Any:
         sent = {"X-User": user, "Idempotency-Key": key}
         headers = {name: each for name, each in sent.items() if each is not None}
         environ = werkzeug.test.create_environ(
             f"/{where}",
-            "http://testserver/",
+            f"http://testserver/{mount}",
             method="POST",
             data=body,
             headers=headers,

@@ -116,6 +116,12 @@ def test_problems(send: Send) -> None:
     assert (status, json.loads(body)["error"]) == (422, "IdempotencyKeyReused")
 
 
+@pytest.mark.parametrize("framework", ["flask", "django", "wsgi"])
+def test_an_app_that_is_mounted_at_two_paths(send: Send) -> None:
+    answered = [send("rides", b"{}", mount=each)[0] for each in ("one", "two", "one")]
+    assert answered == [201, 422, 201]
+
+
 @pytest.mark.parametrize(("user", "status"), [(None, 401), ("", 401), ("ann", 413)])
 def test_who_asks_is_known_before_the_key_is_read(
     send: Send, user: str | None, status: int

@@ -71,9 +71,10 @@ class Flows(idempotency.Flows):
                 body = b"" if _is_upload(request) else request.body
                 views.check_length(len(body), known.max_bytes)  # under ASGI one may have no length
                 given = request.headers.get(views.HEADER) if key is None else key(request)
-                method, path = request.method or "", request.path_info
                 sent = _parameters(request, body)
-                asked = known.request(user_id, given, method, path, sent, kwargs)
+                asked = known.request(
+                    user_id, given, request.method or "", request.path, sent, kwargs
+                )
                 _check_whole(request)  # after a form with files has been read
 
                 def work(flow: Flow) -> Any:

@@ -123,7 +123,8 @@ class Flows(idempotency.Flows):
                 user_id = views.owner_of(user())
                 given = asked.headers.get(views.HEADER) if key is None else key()
                 sent = _parameters(asked)
-                request = known.request(user_id, given, asked.method, asked.path, sent, kwargs)
+                path = asked.script_root + asked.path
+                request = known.request(user_id, given, asked.method, path, sent, kwargs)
 
                 def work(flow: Flow) -> Response | None:
                     _rewind(asked)
