@@ -11,10 +11,8 @@ charge: stored if token a ─────▶ refused: `FlowTakenOver`
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import hashlib
-import json
 import logging
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -29,7 +27,7 @@ from userlock.clock import Clock
 from userlock.idempotency.answers import Answer, check_status, json_answer
 from userlock.idempotency.rows import MOST_BYTES, Request, RequestRow, points_in
 from userlock.idempotency.user_lock import UserLock
-from userlock.json_values import check, written
+from userlock.json_values import check, copied, written
 from userlock.ndb.context import in_transaction
 from userlock.ndb.owners import micros_now, moment_of
 from userlock.ndb.patches import look_up
@@ -95,7 +93,7 @@ class Flow:
     ) -> None:
         self.user_id: str = row.user
         self.key: str = row.idempotency_key
-        self.params = copy.deepcopy(request.params)
+        self.params = copied(request.params)
         self.arguments: Mapping[str, Any] = request.arguments or {}
         self.attempt: int = row.attempts
         self.answer: Answer | None = None
@@ -148,7 +146,7 @@ class Flow:
                     self._put(row(), [*self._points, point])
 
                 self._commit(functools.partial(ndb.transaction, work))
-            return copy.deepcopy(point["out"])  # what is stored does not change with it
+            return copied(point["out"])  # what is stored does not change with it
 
     def external(
         self,
@@ -197,9 +195,9 @@ class Flow:
                 point = {"name": name, "kind": "call", "provider": chosen}
                 points = [*points, point]
             if "out" in point:
-                return copy.deepcopy(point["out"])
+                return copied(point["out"])
             timeout = check_seconds("timeout", timeout, most=_MOST_SECONDS)
-            chosen = copy.deepcopy(point["provider"])
+            chosen = copied(point["provider"])
             arguments = (self._key_of(name), *(() if chosen is None else (chosen,)))
             limited = functools.partial(_CALLS.within, timeout, call, *arguments)
             with self._lock.calling() as locked:
@@ -209,7 +207,7 @@ class Flow:
                 # It is the last one: after a call without a reply there is no other step.
                 replied = {**point, "out": self._storable(name, out)}
                 self._change(lambda row: self._put(row, [*points[:-1], replied], calling=True))
-            return copy.deepcopy(replied["out"])
+            return copied(replied["out"])
 
     def _put_asked(self, row: Any, points: list[dict[str, Any]], *, locked: bool) -> None:
         """Note that this attempt is about to leave the user's lock."""
@@ -274,7 +272,7 @@ class Flow:
 
     def restart(self) -> None:
         """Prepare for another run of the function, in this attempt."""
-        self.params = copy.deepcopy(self._request.params)
+        self.params = copied(self._request.params)
         self._passed.clear()
         self._failed_step = ""
 
@@ -353,7 +351,7 @@ class Flow:
                 f"the output of {name} cannot be stored: {error}. To fix it: return strings, "
                 f"numbers, lists and dicts (of an entity its id)",
             ) from None
-        return json.loads(written(value))
+        return copied(value)
 
     @contextlib.contextmanager
     def _step(self, name: str) -> Iterator[None]:
