@@ -124,8 +124,8 @@ def _overwrite(self: Calls, mutation: Any) -> Any:
 _APART = ndb.TransactionOptions.INDEPENDENT
 
 
-def _call_then_remove(job: Any, claim: Any, args: Any, kwargs: Any) -> None:
-    ndb.transaction(lambda: job.function(*args, **kwargs), propagation=_APART)
+def _call_then_remove(self: Any, job: Any, claim: Any) -> None:
+    ndb.transaction(lambda: self._call(job, claim), propagation=_APART)
     claim.current()
     claim.key.delete()
 
@@ -204,9 +204,7 @@ _REPLACED: Mapping[Mutation, Sequence[tuple[object, str, object]]] = {
     ],
     Mutation.JOBS_CLAIMED: [(worker, "_is_claimed", lambda *_, **__: False)],
     Mutation.JOBS_CLAIM_CHECKED: [(worker, "_is_mine", lambda *_: True)],
-    Mutation.JOBS_ONE_COMMIT: [
-        (worker.Worker, "_call_and_remove", staticmethod(_call_then_remove))
-    ],
+    Mutation.JOBS_ONE_COMMIT: [(worker.Worker, "_call_and_remove", _call_then_remove)],
     Mutation.JOBS_STAGED_INSIDE: [(Job, "stage", _stage_apart)],
     Mutation.JOBS_ORDERED: [(worker.Queue, "first", _any_job)],
     Mutation.JOBS_COMMIT_ORDER: [

@@ -45,7 +45,7 @@ def send_once(
     """Send a request until it has an answer that counts; return it, or the last one.
 
     Each time with the same key, so that it is done once. Pauses are as `Retry-After` says, else
-    0.5 s and twice that each time up to 30 s, half of it random.
+    0.5 s and twice that each time up to 30 s, half of it random. A stored answer counts, also 409.
 
     Args:
         send: sends the request with these headers, with a time-out of its own.
@@ -70,7 +70,8 @@ def send_once(
                 raise
         else:
             wait = _retry_after(answer) or wait
-            if answer.status_code not in AGAIN or clock.now() + wait > ends:
+            counts = answer.status_code not in AGAIN or "Idempotent-Replayed" in answer.headers
+            if counts or clock.now() + wait > ends:
                 return answer
         clock.sleep(wait)
         pause = min(2 * pause, _MOST_PAUSE)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import json
 import logging
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +27,7 @@ from userlock.clock import Clock
 from userlock.idempotency.answers import Answer, check_status, json_answer
 from userlock.idempotency.rows import MOST_BYTES, Request, RequestRow, points_in
 from userlock.idempotency.user_lock import UserLock
-from userlock.json_values import check, written
+from userlock.json_values import check, copied, written
 from userlock.ndb.context import in_transaction
 from userlock.ndb.owners import micros_now, moment_of
 from userlock.ndb.patches import look_up
@@ -42,8 +41,6 @@ _CALLS = BoundedCalls(256, "userlock-call")
 #: The pause before another call of a service that has failed; doubles. In seconds.
 _FIRST_PAUSE = 0.2
 _RETRY_AFTER = 5
-#: How long a call keeps other attempts out without a confirmed lock, in seconds.
-CLAIM_SECONDS = 60.0
 #: Of the text of a final error, in characters.
 _MOST_DETAIL = 2_000
 
@@ -88,6 +85,7 @@ class Flow:
         row: Any,
         clock: Clock,
         keep_seconds: float,
+        claim_seconds: float,
         request: Request,
         lock: UserLock,
         *,
@@ -95,7 +93,7 @@ class Flow:
     ) -> None:
         self.user_id: str = row.user
         self.key: str = row.idempotency_key
-        self.params = request.params
+        self.params = copied(request.params)
         self.arguments: Mapping[str, Any] = request.arguments or {}
         self.attempt: int = row.attempts
         self.answer: Answer | None = None
@@ -114,7 +112,7 @@ class Flow:
         self._running_step = self._failed_step = ""
         self._written: tuple[Any, list[dict[str, Any]]] = (None, [])
         self._clock = clock
-        self._keep_seconds = keep_seconds
+        self._keep_seconds, self._claim_seconds = keep_seconds, claim_seconds
         self._lock = lock
 
     def __repr__(self) -> str:
@@ -139,21 +137,21 @@ class Flow:
         """
         with self._step(name):
             point = self._reached(name, "phase")
-            if point is not None:
-                return point["out"]
+            if point is None:
+                point = {"name": name, "kind": "phase"}
 
-            def work() -> Any:
-                row = self._read()
-                out = self._storable(name, function())
-                self._put(row(), [*self._points, {"name": name, "kind": "phase", "out": out}])
-                return out
+                def work() -> None:
+                    row = self._read()
+                    point["out"] = self._storable(name, function())
+                    self._put(row(), [*self._points, point])
 
-            return self._commit(functools.partial(ndb.transaction, work))
+                self._commit(functools.partial(ndb.transaction, work))
+            return copied(point["out"])  # what is stored does not change with it
 
     def external(
         self,
         name: str,
-        call: Callable[..., Any],
+        call: Callable[[str], Any] | Callable[[str, Any], Any],
         *,
         final: Mapping[type[Exception], int] | None = None,
         detail: bool = False,
@@ -197,9 +195,9 @@ class Flow:
                 point = {"name": name, "kind": "call", "provider": chosen}
                 points = [*points, point]
             if "out" in point:
-                return point["out"]
+                return copied(point["out"])
             timeout = check_seconds("timeout", timeout, most=_MOST_SECONDS)
-            chosen = point["provider"]
+            chosen = copied(point["provider"])
             arguments = (self._key_of(name), *(() if chosen is None else (chosen,)))
             limited = functools.partial(_CALLS.within, timeout, call, *arguments)
             with self._lock.calling() as locked:
@@ -209,12 +207,12 @@ class Flow:
                 # It is the last one: after a call without a reply there is no other step.
                 replied = {**point, "out": self._storable(name, out)}
                 self._change(lambda row: self._put(row, [*points[:-1], replied], calling=True))
-            return replied["out"]
+            return copied(replied["out"])
 
     def _put_asked(self, row: Any, points: list[dict[str, Any]], *, locked: bool) -> None:
         """Note that this attempt is about to leave the user's lock."""
         row.claimed_locked = locked
-        row.claimed_until = micros_now(self._clock) + round(CLAIM_SECONDS * 1e6)
+        row.claimed_until = micros_now(self._clock) + round(self._claim_seconds * 1e6)
         self._put(row, points, calling=True)
 
     @contextlib.contextmanager
@@ -274,6 +272,7 @@ class Flow:
 
     def restart(self) -> None:
         """Prepare for another run of the function, in this attempt."""
+        self.params = copied(self._request.params)
         self._passed.clear()
         self._failed_step = ""
 
@@ -352,7 +351,7 @@ class Flow:
                 f"the output of {name} cannot be stored: {error}. To fix it: return strings, "
                 f"numbers, lists and dicts (of an entity its id)",
             ) from None
-        return json.loads(written(value))
+        return copied(value)
 
     @contextlib.contextmanager
     def _step(self, name: str) -> Iterator[None]:
@@ -427,6 +426,10 @@ class Flow:
         row.status, row.headers, row.body = answer.status, answer.headers, answer.body
         row.finished_at = now
         row.expire_at = moment_of(now + round(self._keep_seconds * 1e6))
+        # Nobody reads the rest any more: the answer has its room.
+        row.params = None
+        done = [{**each, "out": None} if "out" in each else each for each in self._points]
+        row.points = written(done).decode()
         self._put_free(row)
 
     def _put_free(self, row: Any) -> None:

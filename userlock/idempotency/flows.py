@@ -241,8 +241,8 @@ class Flows:
         """
         try:
             with in_namespace(request.namespace):
-                return self.run(request, refuse=True)
-        except errors.RequestRunning as error:
+                return self.run(request, wait_timeout=0, refuse=True)
+        except (errors.RequestRunning, errors.LockTimeout) as error:
             log.warning("a request of %s is not complete: %s", quoted(request.user_id), error)
             return None
         except Exception:

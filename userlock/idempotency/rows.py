@@ -56,7 +56,8 @@ class RequestRow(PackedModel):
     method = Field("")
     path = Field("")
     digest = Field()
-    params = Field()  # and the route's arguments, as JSON; None: the server cannot complete it
+    #: And the route's arguments, as JSON. None: the server cannot complete it, or it is finished.
+    params = Field()
     begun_at = Field()
     attempts = Field(0)  # how many have begun
     token = Field("")  # of the attempt that may write; empty for none
@@ -66,7 +67,7 @@ class RequestRow(PackedModel):
     claimed_locked = Field(False)
     calling = Field(False)  # whether it may be in a call, without the user's lock
     complete_at = Field(0)  # when the server may complete it
-    points = Field("[]")  # what has been done so far, as JSON: see `points_in`
+    points = Field("[]")  # what has been done, as JSON: see `points_in`; finished without outputs
     status = Field()  # of the answer; None: there is none yet
     headers = Field()
     body = Field()
@@ -87,14 +88,14 @@ class RequestRow(PackedModel):
 
     @classmethod
     def fields_of(cls, key: Any, now: int) -> dict[str, Any] | None:
-        """Return the fields of a row, for a reader; None if it is missing, or has expired."""
+        """Return the fields of a row, for a reader; none if it has expired; None: it is missing."""
         found = cls.stored(key)
         if found is None:
             return None
         fields, properties = found
         expire_at = properties["expire_at"]
         expires = expire_at.HasField("timestamp_value")
-        return None if expires and expire_at.timestamp_value.ToMicroseconds() <= now else fields
+        return {} if expires and expire_at.timestamp_value.ToMicroseconds() <= now else fields
 
 
 #: The beginnings of `RequestRow.standing`: an unfinished request that the server can complete, or

@@ -67,9 +67,9 @@ class Run:
                 f"{self.request.flow} has transactions of its own, and is called in one"
             )
         seen = self._look_up()
-        if seen is not None and seen["status"] is not None:
+        if seen and seen["status"] is not None:
             return _replay(seen)
-        refuse = self.refuse and seen is not None
+        refuse = self.refuse and bool(seen and seen["token"])  # another attempt has begun
         waits = 0 if refuse else self.wait_timeout
         outer = current_scope()  # its locks are then ours
         with scope(self.service) if outer is None else contextlib.nullcontext(outer) as opened:
@@ -84,7 +84,7 @@ class Run:
     def _run(self, seen: dict[str, Any] | None, lock: UserLock) -> Answer:
         if was_contended(lock.held):
             seen = self._look_up()  # the same request may have had the lock
-            if seen is not None and seen["status"] is not None:
+            if seen and seen["status"] is not None:
                 return _replay(seen)
         # If it is stored first, the server can complete it, and the same again is refused at once.
         stored = self.request.completable or self.refuse
@@ -95,7 +95,8 @@ class Run:
             if begun.is_finished:
                 return _replay(begun.fields)
         self.attempt = begun.attempts
-        flow = Flow(begun, self.clock, self.keep_seconds, self.request, lock, stored=stored)
+        seconds = self.keep_seconds, self.claim_seconds
+        flow = Flow(begun, self.clock, *seconds, self.request, lock, stored=stored)
         try:
             answer = self._answer_of(flow)
             if flow.answer is None and is_kept(answer.status):
@@ -142,7 +143,7 @@ class Run:
         """Take an unfinished request over, after the attempt that is in a call; return its row."""
         seen = self._look_up()
         ended = ""
-        if seen is not None and seen["calling"] and seen["claimed_locked"]:
+        if seen and seen["calling"] and seen["claimed_locked"]:
             try:
                 if not lock.is_calling(0 if self.refuse else self.wait_timeout):
                     ended = seen["token"]
@@ -199,7 +200,7 @@ class Run:
 
     def _look_up(self) -> dict[str, Any] | None:
         seen = RequestRow.fields_of(self.key, micros_now(self.clock))
-        if seen is not None:
+        if seen:
             rows.check_same(seen, self.request)
         return seen
 

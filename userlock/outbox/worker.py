@@ -321,16 +321,15 @@ class Worker:
                     f"version of the app, or its module was not imported",
                     job=row.job,
                 )
-            args, kwargs = decoded(row.arguments)
             told = JobContext(text_of(row.key), row.job, row.owner, row.attempts)
             with contextlib.ExitStack() as around:
                 for context in self.within:
                     around.enter_context(context())
                 around.enter_context(running(told, job.time_limit))
                 if job.transactional:
-                    ndb.transaction(lambda: self._call_and_remove(job, claim, args, kwargs))
+                    ndb.transaction(lambda: self._call_and_remove(job, claim))
                     return "done", ""
-                job.function(*args, **kwargs)
+                self._call(job, claim)
                 transactions.finish_writes()
         except errors.ClaimLost:
             return "lost", ""
@@ -339,11 +338,13 @@ class Worker:
         return self._remove(claim)
 
     @staticmethod
-    def _call_and_remove(
-        job: Job[..., Any], claim: _Claim, args: list[Any], kwargs: dict[str, Any]
-    ) -> None:
-        row = look_up(claim.key)  # with the function's own first look-up
+    def _call(job: Job[..., Any], claim: _Claim) -> None:
+        args, kwargs = decoded(claim.row.arguments)  # each time: the function may change them
         job.function(*args, **kwargs)
+
+    def _call_and_remove(self, job: Job[..., Any], claim: _Claim) -> None:
+        row = look_up(claim.key)  # with the function's own first look-up
+        self._call(job, claim)
         claim.check(row())
         claim.key.delete()
 

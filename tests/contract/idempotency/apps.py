@@ -16,7 +16,7 @@ import pydantic
 import werkzeug.test
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.wsgi import WSGIHandler
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.template.response import SimpleTemplateResponse
 from django.urls import path
 from fastapi import Request
@@ -43,14 +43,19 @@ class View(NamedTuple):
         status: of the answer; one of 201 has a cookie.
         key: where the key is: in the "header", in a "form", in a form that is too "long".
         streams: whether it answers with a stream.
+        reads: whether `serve` gets a function that reads the body, or the file of a form, as well.
         options: of the flow.
     """
 
-    serve: Callable[[Flow], Any]
+    serve: Callable[..., Any]
     status: int = 200
     key: str = "header"
     streams: bool = False
+    reads: bool = False
     options: Mapping[str, Any] = types.MappingProxyType({})
+
+    def text(self, flow: Flow, read: Callable[[], bytes]) -> Any:
+        return self.serve(flow, read) if self.reads else self.serve(flow)
 
 
 Views = Mapping[str, View]
@@ -73,7 +78,8 @@ def flask_app(views: Views, **site: Any) -> Iterator[Send]:
 
     def add(name: str, view: View) -> None:
         def serve(flow: Flow) -> flask.Response:
-            text = iter(["a", "b"]) if view.streams else view.serve(flow)
+            file = flask.request.files.get("file", flask.request)
+            text = iter(["a", "b"]) if view.streams else view.text(flow, file.stream.read)
             response = flask.Response(text, view.status, content_type=JSON)
             if view.status == 201:
                 response.set_cookie("session", "secret")
@@ -96,11 +102,11 @@ def wsgi_app(views: Views, **site: Any) -> Iterator[Send]:
 
     def made(name: str, view: View) -> Any:
         def serve(environ: dict[str, Any], start_response: Any) -> Any:
-            body = environ["wsgi.input"].read()
+            body = b"" if view.reads else environ["wsgi.input"].read()
             assert view.key != "form" or b"text=" in body, "although the key was read from it"
             cookie = [("Set-Cookie", "session=secret")] if view.status == 201 else []
             start_response(f"{view.status} OK", [("Content-Type", JSON), *cookie])
-            return [str(view.serve(environ["userlock.flow"])).encode()]
+            return [str(view.text(environ["userlock.flow"], environ["wsgi.input"].read)).encode()]
 
         user = lambda environ: environ.get("HTTP_X_USER")  # noqa: E731
         key: Any = {"form": key_in_form, "long": too_much}.get(view.key)
@@ -125,12 +131,13 @@ def sender(app: Any) -> Send:
         lost: int = 0,
         length: str | None = None,
         user: str | None = "ann",
+        mount: str = "",
     ) -> Any:
         sent = {"X-User": user, "Idempotency-Key": key}
         headers = {name: each for name, each in sent.items() if each is not None}
         environ = werkzeug.test.create_environ(
             f"/{where}",
-            "http://testserver/",
+            f"http://testserver/{mount}",
             method="POST",
             data=body,
             headers=headers,
@@ -160,7 +167,8 @@ def django_site(views: Views, **site: Any) -> Iterator[None]:
         def serve(request: HttpRequest, flow: Flow) -> Any:
             if view.streams:
                 return StreamingHttpResponse(iter([b"a"]))
-            response = HttpResponse(view.serve(flow), status=view.status, content_type=JSON)
+            text = view.text(flow, request.FILES.get("file", request).read)
+            response = HttpResponse(text, status=view.status, content_type=JSON)
             if view.status == 201:
                 response.set_cookie("session", "secret")
             return response
@@ -174,9 +182,14 @@ def django_site(views: Views, **site: Any) -> Iterator[None]:
         text = ran(flow)
         return SimpleTemplateResponse(types.SimpleNamespace(render=lambda *_: text))
 
+    @flows.idempotent(user=lambda request: "ann")
+    def refuses(request: HttpRequest, flow: Flow) -> HttpResponse:
+        raise Http404(ran(flow))
+
     urls = [path(name, made(name, view)) for name, view in views.items()]
+    urls += [path("template", template), path("refuses", refuses)]
     with django_client(
-        ROOT_URLCONF=type("urls", (), {"urlpatterns": [*urls, path("template", template)]}),
+        ROOT_URLCONF=type("urls", (), {"urlpatterns": urls}),
         MIDDLEWARE=["userlock.contrib.django.UserLockMiddleware"],
         USERLOCK=site,
     ):
@@ -222,7 +235,10 @@ def fastapi_app(views: Views, *, client: Any, **site: Any) -> Iterator[Send]:
                 response.headers.append("Vary", "Accept")
             return response
 
-        return serve
+        def serve_file(flow: Flow, file: fastapi.UploadFile) -> Any:
+            return json.loads(view.serve(flow, file.file.read))
+
+        return serve_file if view.reads else serve
 
     for name, view in views.items():
         key = {"form": key_in_form, "long": too_much}.get(view.key)

@@ -54,6 +54,8 @@ class Till:
         flows = Flows(client=self.client, service=self.service)
 
         def serve(flow: Any) -> int:
+            if self.step == "bug":
+                return int(1 / 0)
             if self.step == "phase":
                 return int(flow.phase("charge", lambda: self.provider.charge("no key")))
             charged: int = flow.external("charge", self.provider.charge)
@@ -130,6 +132,20 @@ def test_the_same_request_may_be_refused(till: Till, step: str, how: dict[str, A
     paying.result(PATIENCE)
     assert till.pay(**how).replayed
     assert len(till.provider.keys) == 1
+
+
+def test_a_request_without_an_attempt_is_not_said_to_run(till: Till) -> None:
+    """It waits for another request of the user, as if it was sent for the first time."""
+    till.provider.reply.set()
+    till.step = "bug"
+    with pytest.raises(ZeroDivisionError):
+        till.pay(refuse=True)
+    till.step = "phase"
+    with userlock.scope(till.service), userlock.global_lock("ann"):
+        again = till.pool.submit(till.pay, refuse=True)
+        while not again.done() and not userlock.waiters("ann"):
+            pass
+    assert again.result(PATIENCE).value == 7
 
 
 def test_a_call_whose_process_has_ended_is_made_again(till: Till) -> None:

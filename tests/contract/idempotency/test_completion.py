@@ -14,7 +14,7 @@ import fastapi
 import flask
 import pytest
 from django.core.handlers.wsgi import WSGIHandler
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import path
 from google.cloud import ndb
 from starlette.applications import Starlette
@@ -149,6 +149,24 @@ def test_the_server_completes_a_view(
     assert (status, body) == (answer.status, answer.body)
     assert headers["Idempotent-Replayed"] == "true"
     assert json.loads(body) == {"begun": 1, "number": 7, "to": "home"}
+
+
+class Refused(Rides):
+    def serve(self, flow: Flow, number: Any) -> dict[str, Any]:
+        raise Http404(super().serve(flow, number))
+
+
+def test_the_server_completes_a_view_of_django_that_refuses(
+    ndb_client: ndb.Client, service: userlock.LockService, clock: ManualClock
+) -> None:
+    """Without the project's page, which needs a request."""
+    with contextmanager(in_django)(Refused(), clock, ndb_client, service) as (flows, send):
+        assert send("rides/7", b'{"to": "home"}')[0] == 500
+        clock.advance(301)
+        with flows.context():
+            ((_, answer),) = flows.complete()
+        assert answer is not None
+        assert (answer.status, send("rides/7", b'{"to": "home"}')[0]) == (404, 404)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import random
 import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from google.api_core.exceptions import Aborted
 from google.cloud import ndb
 
 import userlock
@@ -156,6 +159,63 @@ def test_an_answer_is_kept_for_a_day_and_an_unfinished_request_for_ever(
     assert [row.user for row in rows()] == ["bob"]
 
 
+def ends_last(flow: Flow) -> None:
+    with flow.last() as end:
+        end.respond(1)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        ends_last,
+        lambda flow: 1,
+        lambda flow: flow.phase("ride", lambda: 1),
+        lambda flow: flow.external("charge", lambda key: 1),
+    ],
+)
+@pytest.mark.parametrize("how", [{}, {"refuse": True}])
+@pytest.mark.parametrize("completable", [True, False])
+def test_a_key_is_free_when_its_answer_is_no_longer_kept(
+    flows: Flows, clock: ManualClock, function: Function, how: dict[str, Any], completable: bool
+) -> None:
+    """Also for another request, and before the answer is removed."""
+    for day, to in enumerate(["home", "home", "work"]):
+        clock.advance(DAY * bool(day) + 1)
+        sent = request(completable=completable, params={"to": to})
+        answer = flows.run(sent, function, **how)
+        assert (answer.value, answer.replayed) == (1, False)
+        assert flows.run(sent, function, **how).replayed
+
+
+def test_an_attempt_changes_its_own_values_alone(flows: Flows, provider: Provider) -> None:
+    """Not what is stored, and what another run of the function gets."""
+    seen: list[Any] = []
+
+    def buggy(flow: Flow) -> None:
+        cart = flow.phase("cart", lambda: {"cents": 100})
+        provider_of = flow.external("choose", lambda key, at: at.append(1) or at, provider=[0])
+        bill = flow.external("bill", lambda key: [provider.charge(key)])
+        seen.append([flow.params, cart, provider_of, bill])
+        for each in (flow.params, cart):
+            each["cents"] = each.get("cents", 0) + 10
+        provider_of.append(2)
+        bill.append("paid")
+        flow.phase("later", lambda: 1)
+        if len(seen) == 1:
+            raise RuntimeError("a bug")
+        with flow.last() as end:
+            if len(seen) == 2:
+                raise Aborted("a conflict")
+            end.respond(1)
+
+    sent = request(params={"to": "home"})
+    with pytest.raises(RuntimeError):
+        flows.run(sent, buggy)
+    changed = [{"to": "home", "cents": 10}, {"cents": 110}, [0, 1, 2], ["charge-1", "paid"]]
+    assert flows.run(sent, buggy).value == 1
+    assert seen == [changed] * 3
+
+
 def test_a_deploy_that_renames_a_phase(flows: Flows) -> None:
     def before(flow: Flow) -> None:
         flow.phase("ride", lambda: 1)
@@ -177,6 +237,20 @@ def test_outputs_that_cannot_be_stored(flows: Flows, output: object) -> None:
         flows.run(request(), lambda flow: flow.phase("ride", lambda: output))
     with pytest.raises(NotStorable, match="cannot be stored"):
         flows.run(request(key=KEY + "-2"), lambda flow: output)
+
+
+def test_long_outputs_and_a_long_answer(flows: Flows) -> None:
+    """They do not compress, and one entity would not have both."""
+    text = base64.b85encode(random.Random(7).randbytes(704_000)).decode()
+
+    def serve(flow: Flow) -> str:
+        flow.phase("long", lambda: text)
+        return text
+
+    sent = request(params=text[:150_000])
+    assert flows.run(sent, serve).value == flows.run(sent, serve).value == text
+    (row,) = rows()
+    assert (row.params, row.points) == (None, '[{"name":"long","kind":"phase","out":null}]')
 
 
 def test_a_last_block_without_an_answer(flows: Flows) -> None:

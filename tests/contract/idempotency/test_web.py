@@ -7,17 +7,19 @@ import inspect
 import json
 import sys
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from typing import Any, NamedTuple, TypedDict
+from typing import Annotated, Any, NamedTuple, TypedDict
 from urllib.parse import urlencode
 
 import fastapi
 import flask
+import pydantic
 import pytest
 import werkzeug.test
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from flask.testing import FlaskClient
+from google.api_core.exceptions import Aborted
 from google.cloud import ndb
 
 import userlock
@@ -51,10 +53,23 @@ def answers_last(flow: Flow) -> str:
     return "not this"
 
 
+def reads(flow: Flow, read: Callable[[], bytes]) -> str:
+    """Answer with what is read; the first transaction meets another one."""
+    text = read().decode()
+    with flow.last() as end:
+        if flow not in MET:
+            MET.append(flow)
+            raise Aborted("a conflict")
+        end.respond(text)
+    return "0"
+
+
+MET: list[Flow] = []
 VIEWS = {
     "rides": View(ran, status=201),
     "last": View(answers_last),
     "stream": View(ran, streams=True),
+    "reads": View(reads, reads=True),
     "form": View(ran, key="form"),
     "small": View(ran, options={"max_bytes": 100}),
     "who": View(ran, key="long"),
@@ -99,6 +114,12 @@ def test_problems(send: Send) -> None:
     send("rides", b'{"to": "home"}')
     status, _, body = send("rides", b'{"to": "work"}')
     assert (status, json.loads(body)["error"]) == (422, "IdempotencyKeyReused")
+
+
+@pytest.mark.parametrize("framework", ["flask", "django", "wsgi"])
+def test_an_app_that_is_mounted_at_two_paths(send: Send) -> None:
+    answered = [send("rides", b"{}", mount=each)[0] for each in ("one", "two", "one")]
+    assert answered == [201, 422, 201]
 
 
 @pytest.mark.parametrize(("user", "status"), [(None, 401), ("", 401), ("ann", 413)])
@@ -242,6 +263,14 @@ def test_a_response_that_django_renders_after_the_view(send: Send) -> None:
     assert found[0][2] == found[1][2]
 
 
+@pytest.mark.parametrize("framework", ["django"])
+def test_an_error_that_django_answers_is_an_answer(send: Send) -> None:
+    found = [send("refuses", b"{}") for _ in range(2)]
+    assert [each[0] for each in found] == [404, 404]
+    assert found[1][1].get("Idempotent-Replayed") == "true"
+    assert found[0][2] == found[1][2]
+
+
 @pytest.mark.parametrize(
     ("framework", "whole"),
     [
@@ -260,6 +289,18 @@ def test_a_file_is_not_in_memory(send: Send, whole: bool) -> None:
         tracemalloc.stop()
     assert status == 201
     assert (peak > 9_000_000) is whole, peak
+
+
+@pytest.mark.parametrize(
+    ("framework", "form"),
+    [
+        *((each, True) for each in ("flask", "django", "fastapi")),
+        *((each, False) for each in ("flask", "django", "wsgi")),
+    ],
+)
+def test_another_run_reads_the_whole_body(send: Send, form: bool) -> None:
+    body, media = upload_of(b"of a file") if form else (b"of a file", "text/plain")
+    assert json.loads(send("reads", body, media)[2]) == "of a file"
 
 
 @FORMS
@@ -354,6 +395,62 @@ def test_a_view_whose_annotation_would_shape_the_answer_is_refused(
     decorate = asgi.Flows().idempotent(user=lambda request: "ann")
     with pytest.raises(userlock.ConfigurationError) if refused else nullcontext():
         decorate(view)
+
+
+def test_a_view_that_would_shape_its_response_by_a_parameter_is_refused() -> None:
+    def view(flow: Flow, to: JSONResponse) -> Any: ...
+
+    with pytest.raises(userlock.ConfigurationError, match="its response"):
+        asgi.Flows().idempotent(user=lambda request: "ann")(view)
+
+
+@dataclasses.dataclass
+class Order:
+    items: list[str]
+
+
+class Sent(pydantic.BaseModel):
+    to: str
+    orders: list[Order]
+
+
+SHARED: list[str] = []
+
+
+def dependency() -> list[str]:
+    return SHARED
+
+
+def test_another_run_gets_the_arguments_as_they_were_sent(
+    ndb_client: ndb.Client, service: userlock.LockService
+) -> None:
+    """But the results of dependencies are the app's own."""
+    app, seen = fastapi.FastAPI(), list[Any]()
+    app.add_middleware(asgi.UserLockMiddleware, client=ndb_client, service=service)
+
+    @app.post("/rides")
+    @asgi.Flows(client=ndb_client).idempotent(user=lambda request: "ann")
+    def create_ride(
+        flow: Flow,
+        sent: Sent,
+        more: dict[str, list[int]] = fastapi.Body(),  # noqa: B008  (FastAPI's way)
+        notes: list[str] = fastapi.Depends(dependency),  # noqa: B008
+        others: Annotated[list[str], fastapi.Depends(dependency)] = [],  # noqa: B006
+    ) -> None:
+        seen.append([sent.model_dump(), {**more, "of": [*more["of"]]}])
+        assert notes is others is SHARED
+        sent.to += "wards"
+        sent.orders[0].items.append("bread")
+        more["of"].append(3)
+        with flow.last() as end:
+            if len(seen) == 1:
+                raise Aborted("a conflict")
+            end.respond(1)
+
+    body = {"sent": {"to": "home", "orders": [{"items": []}]}, "more": {"of": [1, 2]}}
+    with sender_to_a_server(app) as send:
+        assert send("rides", json.dumps(body).encode())[::2] == (200, b"1")
+    assert seen == [[body["sent"], body["more"]]] * 2
 
 
 # --- Flask ----------------------------------------------------------------------------------
@@ -572,6 +669,7 @@ def stream(flow: Flow) -> Iterator[str]:
     [
         *((each, {}, userlock.ConfigurationError, "cannot be stored") for each in (later, stream)),
         (None, {"on_busy": "hope"}, ValueError, "on_busy"),
+        (None, {"completable": "no"}, TypeError, "completable"),
         *((None, {"wait_timeout": number}, (TypeError, ValueError), "wait_timeout")
           for number in (float("nan"), -1, "5")),
         *((None, {"keep_hours": hours}, (TypeError, ValueError), "keep_hours")

@@ -167,6 +167,25 @@ def test_a_lost_update_of_a_put_under_way_is_a_failure_and_runs_again(box: Box) 
     assert points() == 12
 
 
+@pytest.mark.parametrize("error", [Aborted("a conflict"), ValueError()])
+def test_each_run_has_the_arguments_that_were_staged(box: Box, error: Exception) -> None:
+    """Also one in the same attempt, after a conflict."""
+    seen: list[Any] = []
+
+    @box.outbox.job(name="work", transactional=True)
+    def work(user_id: str, bill: dict[str, int], *, notes: list[str]) -> None:
+        bill["cents"] += 10
+        notes.append("a fee")
+        seen.append([bill, notes])
+        if len(seen) == 1:
+            raise error
+
+    work.stage_now("ann", {"cents": 100}, notes=[])
+    box.later()
+    box.later()
+    assert seen == [[{"cents": 110}, ["a fee"]]] * 2
+
+
 @pytest.mark.parametrize("transactional", [True, False])
 def test_a_job_runs_in_the_namespace_that_staged_it(
     box: Box, calls: list[str], transactional: bool

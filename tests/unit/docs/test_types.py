@@ -43,6 +43,7 @@ from typing import Any, assert_type
 from google.cloud import ndb
 
 import userlock
+from userlock.idempotency import Flow
 
 class User(userlock.UserModel):
     _lock_id_from_key = userlock.key_id
@@ -71,6 +72,11 @@ def called(points: int) -> str:
     return str(points)
 assert_type(bare(5), str)
 assert_type(called(points=5), str)
+
+def pay(flow: Flow) -> None:
+    flow.external("charge", lambda key: f"charge-{key}")
+    flow.external("charge", lambda key, at: f"{key} {at}", provider="eu")
+    flow.external("charge", lambda: "charge-1")  # wrong
 
 User.get_by_id("ann").points  # wrong
 userlock.global_lock("ann", priority="urgent")  # wrong

@@ -50,6 +50,7 @@ class Site:
         ([Answer(422)], 1),
         ([Answer(402)], 1),
         ([RUNNING, OK], 2),
+        ([Answer(409), Answer(409, {"Idempotent-Replayed": "true"})], 2),
         ([LOST, Answer(503), Answer(429), Answer(500), OK], 5),
     ],
 )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import io
 from collections.abc import Callable
 from typing import Any, Unpack
 
+from django.core.exceptions import BadRequest, SuspiciousOperation
+from django.core.handlers.exception import response_for_exception
 from django.core.handlers.wsgi import LimitedStream, WSGIRequest
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 
 from userlock import idempotency
 from userlock.contrib.idempotent_requests import views
@@ -31,8 +34,9 @@ class Flows(idempotency.Flows):
             @flows.idempotent(user=lambda request: request.user.pk)
             def create_ride(request, flow): ...
 
-        Options, answers and errors: as in `userlock.contrib.flask.Flows.idempotent`. A
-        completable view gets an empty `HttpRequest` when the server completes it.
+        `Http404`, `BadRequest` and `SuspiciousOperation` are answers, too. Options, answers and
+        errors: as in `userlock.contrib.flask.Flows.idempotent`. A completable view gets an empty
+        `HttpRequest` when the server completes it.
         """
 
         def decorate(view: Callable[..., Any]) -> Callable[..., HttpResponse]:
@@ -46,7 +50,11 @@ class Flows(idempotency.Flows):
             )
 
             def serve(flow: Flow, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-                return _response(flow, view(request, flow, *args, **kwargs))
+                try:
+                    returned = view(request, flow, *args, **kwargs)
+                except (Http404, BadRequest, SuspiciousOperation) as error:
+                    returned = _refusal(request, error)
+                return _response(flow, returned)
 
             known.register(self, lambda flow: serve(flow, HttpRequest(), **flow.arguments))
 
@@ -63,11 +71,17 @@ class Flows(idempotency.Flows):
                 body = b"" if _is_upload(request) else request.body
                 views.check_length(len(body), known.max_bytes)  # under ASGI one may have no length
                 given = request.headers.get(views.HEADER) if key is None else key(request)
-                method, path = request.method or "", request.path_info
                 sent = _parameters(request, body)
-                asked = known.request(user_id, given, method, path, sent, kwargs)
+                asked = known.request(
+                    user_id, given, request.method or "", request.path, sent, kwargs
+                )
                 _check_whole(request)  # after a form with files has been read
-                return known.run(self, asked, lambda flow: serve(flow, request, *args, **kwargs))
+
+                def work(flow: Flow) -> Any:
+                    _rewind(request)
+                    return serve(flow, request, *args, **kwargs)
+
+                return known.run(self, asked, work)
 
             return once
 
@@ -107,6 +121,22 @@ def _parameters(request: HttpRequest, body: bytes) -> views.Parameters:
     sent = [(field, file) for field, several in request.FILES.lists() for file in several]
     files = [(field, file.name or "", views.digest_of(file)) for field, file in sent]
     return views.parameters_of(query, media, b"", form=fields, files=files)
+
+
+def _rewind(request: HttpRequest) -> None:
+    """Let a run of the view read the body, which was read before, from its beginning."""
+    for _, several in request.FILES.lists():
+        for file in several:
+            file.seek(0)
+    if not _is_upload(request):
+        request._stream = io.BytesIO(request.body)
+
+
+def _refusal(request: HttpRequest, error: Exception) -> HttpResponse:
+    """Return the project's answer to an error of a view that is one."""
+    if request.method is None:  # the server completes it: the project's pages need a request
+        return HttpResponse(status=404 if isinstance(error, Http404) else 400)
+    return response_for_exception(request, error)
 
 
 def _response(flow: Flow, response: Any) -> HttpResponse | None:

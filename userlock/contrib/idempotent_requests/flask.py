@@ -123,8 +123,14 @@ class Flows(idempotency.Flows):
                 user_id = views.owner_of(user())
                 given = asked.headers.get(views.HEADER) if key is None else key()
                 sent = _parameters(asked)
-                request = known.request(user_id, given, asked.method, asked.path, sent, kwargs)
-                served = known.run(self, request, lambda flow: serve(flow, *args, **kwargs))
+                path = asked.script_root + asked.path
+                request = known.request(user_id, given, asked.method, path, sent, kwargs)
+
+                def work(flow: Flow) -> Response | None:
+                    _rewind(asked)
+                    return serve(flow, *args, **kwargs)
+
+                served = known.run(self, request, work)
                 return served if isinstance(served, flask.Response) else flask.make_response(served)
 
             return once
@@ -159,6 +165,15 @@ def _parameters(asked: flask.Request) -> views.Parameters:
     fields, sent = list(asked.form.items(multi=True)), list(asked.files.items(multi=True))
     files = [(field, file.filename or "", views.digest_of(file.stream)) for field, file in sent]
     return views.parameters_of(asked.query_string, asked.mimetype, b"", form=fields, files=files)
+
+
+def _rewind(asked: flask.Request) -> None:
+    """Let a run of the view read the body, which was read before, from its beginning."""
+    if asked.mimetype not in views.FORMS:
+        asked.stream = io.BytesIO(asked.get_data())
+        return
+    for _, file in asked.files.items(multi=True):
+        file.stream.seek(0)
 
 
 def _response(flow: Flow, returned: Any, view: IdempotentView[Response]) -> Response:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Unpack, get_args, is_typeddict
 
 try:
     from starlette.concurrency import run_in_threadpool
+    from starlette.datastructures import UploadFile
     from starlette.exceptions import HTTPException
     from starlette.requests import Request as HttpRequest
     from starlette.responses import JSONResponse, Response
@@ -70,13 +72,15 @@ class Flows(idempotency.Flows):
                 )
             if _has_fields(signature.return_annotation):
                 raise _shaped(known.name, "the model that it is annotated to return")
-            classes = (each for each in parameters.values() if inspect.isclass(each.annotation))
-            requests = (each.name for each in classes if issubclass(each.annotation, HttpRequest))
-            asked_as = next(requests, _REQUEST)
+            asked_as = next(_named_for(HttpRequest, parameters), _REQUEST)
+            if list(_named_for(Response, parameters)):
+                raise _shaped(known.name, "a parameter that is its response")
+            injected = {name for name, each in parameters.items() if _is_injected(each)}
 
             def serve(flow: Flow, arguments: dict[str, Any]) -> Response | None:
+                made = {each: _fresh(arguments[each]) for each in arguments.keys() - injected}
                 try:
-                    returned = view(flow=flow, **arguments)
+                    returned = view(flow=flow, **{**arguments, **made})
                 except HTTPException as error:
                     detail = {"detail": error.detail}
                     returned = JSONResponse(detail, error.status_code, error.headers)
@@ -142,10 +146,39 @@ def _bound(request: HttpRequest, most: int) -> None:
 
 async def _digest_of(file: Any) -> str:
     digest = hashlib.sha256()
+    await file.seek(0)
     while piece := await file.read(views.PIECE_BYTES):
         digest.update(piece)
-    await file.seek(0)
     return digest.hexdigest()
+
+
+def _named_for(kind: type, parameters: Mapping[str, inspect.Parameter]) -> Iterator[str]:
+    for name, each in parameters.items():
+        if inspect.isclass(each.annotation) and issubclass(each.annotation, kind):
+            yield name
+
+
+def _is_injected(parameter: inspect.Parameter) -> bool:
+    """Return whether a parameter is a dependency's result, which may be anybody's."""
+    marks = parameter.default, *getattr(parameter.annotation, "__metadata__", ())
+    return any(type(each).__name__ in ("Depends", "Security") for each in marks)
+
+
+def _fresh(argument: Any) -> Any:
+    """Return a view's argument as FastAPI has made it of the request; files from their beginning.
+
+    A run of the view may change models, lists and dicts, and read files.
+    """
+    if isinstance(argument, UploadFile):
+        argument.file.seek(0)
+    elif type(argument) in (list, tuple, set):
+        return type(argument)(map(_fresh, argument))
+    elif type(argument) is dict:
+        return {key: _fresh(value) for key, value in argument.items()}
+    elif _has_fields(type(argument)) and hasattr(argument, "__dict__"):
+        argument = copy.copy(argument)
+        vars(argument).update(_fresh(vars(argument)))
+    return argument
 
 
 async def _value(given: Any) -> Any:

@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import IO, Any, Generic, Literal, NamedTuple, NoReturn, TypedDict, TypeVar
 
-from userlock.arguments import check_count
+from userlock.arguments import check_bool, check_count
 from userlock.errors import (
     ConfigurationError,
     NotSignedIn,
@@ -86,11 +86,11 @@ def parameters_of(
 
 
 def digest_of(file: IO[bytes]) -> str:
-    """Return the digest of an uploaded file, for whose next reader it is rewound."""
+    """Return the digest of an uploaded file, of which something may have been read."""
     digest = hashlib.sha256()
+    file.seek(0)
     while piece := file.read(PIECE_BYTES):
         digest.update(piece)
-    file.seek(0)
     return digest.hexdigest()
 
 
@@ -195,7 +195,7 @@ class IdempotentView(Generic[_R]):
         if wrong or not self.methods:
             raise ValueError(f"methods are names like POST, not {self.methods!r:.80}")
         self.name = name or name_of_function(view)
-        self.completable = completable
+        self.completable = check_bool("completable", completable)
         self._keep_hours = keep_hours
         self._of_run: Any = {"wait_timeout": wait_timeout, "refuse": on_busy == "refuse"}
         self._parts_of, self._made_of = parts_of, made_of
@@ -204,7 +204,8 @@ class IdempotentView(Generic[_R]):
     def run(self, flows: Flows, request: Request, work: Callable[[Flow], _R | None]) -> _R:
         """Run it once for a request. Return its response, or the one that is stored.
 
-        `work`: returns the response of the view; None if it has answered in `last()`.
+        `work`: returns the response of the view; None if it has answered in `last()`. Each run of
+        it has the body from the beginning, and the arguments as they were sent.
         """
         made: _R | None = None
 

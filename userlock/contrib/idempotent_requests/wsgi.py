@@ -65,7 +65,8 @@ class Flows(idempotency.Flows):
                 media = (environ.get("CONTENT_TYPE") or "").partition(";")[0].strip().lower()
                 query = (environ.get("QUERY_STRING") or "").encode("latin-1", "replace")
                 sent = views.parameters_of(query, media, body)
-                method, path = environ["REQUEST_METHOD"], path_of(environ)
+                method = environ["REQUEST_METHOD"]
+                path = environ.get("SCRIPT_NAME", "") + path_of(environ)
                 asked = known.request(user_id, given, method, path, sent, {})
                 served = known.run(self, asked, lambda flow: _collected(flow, app, environ))
                 return respond(start_response, *served)

@@ -139,10 +139,11 @@ class RequestPages(Pages):
         return self._shown().facts(self._named())
 
     def _named(self) -> reading.Found:
-        user, key = form("user", "key")
+        (user, key), namespace = form("user", "key"), flask.request.form.get("namespace")
         found = None
-        if 0 < len(user) <= ids.MAX_CHARACTERS and 0 < len(key) <= _MOST_OF_KEY:
-            found = reading.read(user, key, flask.request.form.get("namespace"))
+        is_name = 0 < len(user) <= ids.MAX_CHARACTERS and 0 < len(key) <= _MOST_OF_KEY
+        if is_name and ids.NAMESPACE.fullmatch(namespace or ""):
+            found = reading.read(user, key, namespace)
         if found is None:
             text = "Its answer is no longer kept, or it never was."
             self.refuse("No such request", text, 404)

@@ -120,7 +120,10 @@ def test_one_request(shop: Shop) -> None:
     done = shop.web.post("/userlock/requests/show", data=named("bob")).text
     assert "<dt>Answer</dt><dd>200</dd>" in done
     assert "Complete …" not in done
-    for wrong in (named("nobody"), named("", ""), named("x" * 2_000), named("ann", "x" * 3_000)):
+    for wrong in (
+        *(named("nobody"), named("", ""), named("x" * 2_000), named("ann", "x" * 3_000)),
+        {**fields, "namespace": "no/namespace"},
+    ):
         for path in ("show", "show.json", "complete", "complete/now"):
             assert shop.web.post(f"/userlock/requests/{path}", data=wrong).status_code == 404
 
