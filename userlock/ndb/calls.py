@@ -62,9 +62,11 @@ class Running:
 
     def advance(self, answers: Any = None) -> None:
         """Make the next step, the first one without answers."""
-        assert self._steps is not None
+        steps = self._steps
+        if steps is None:  # it was interrupted meanwhile
+            return
         try:
-            step = self._steps.send(answers)
+            step = steps.send(answers)
         except StopIteration as stop:
             self._result = stop.value
             self._finish()
@@ -117,7 +119,7 @@ class Running:
 
         begin, self._send = self._send, send
         self._take_result = lambda _: (None, error)
-        if not self._calls or getattr(self._steps, "gi_frame", None) is None:  # it cannot go on
+        if None not in self._answers:  # nothing is under way
             self._finish()
         for index, answer in enumerate(self._answers):
             if index in self._calls:
