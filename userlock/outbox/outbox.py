@@ -218,7 +218,7 @@ class Outbox:
         for job in self.jobs.values():
             if job.every is None:
                 continue
-            period = int(self._clock.wall() // job.every)
+            period = round(self._clock.wall() // job.every * job.every * 1e6)
             with in_namespace(""):
                 key = ndb.Key(PeriodRow, joined(self.name, job.name))
                 known = key.get(use_cache=False, use_global_cache=False)
