@@ -128,7 +128,7 @@ def letter_of(row: Any) -> Letter:
 
 @dataclasses.dataclass
 class DeadLetters:
-    """The dead letters of an outbox. Its functions run in an ndb context."""
+    """The dead letters of an outbox. Its functions run in an ndb context of its database."""
 
     _outbox: str
     _waker: Waker
