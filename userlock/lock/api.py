@@ -195,7 +195,9 @@ class global_lock(_Block[HeldLock]):  # noqa: N801 (reads as a statement: `with 
             three seconds more as a rule, five at most, with other stores up to two.
         priority: `interactive` or `batch`; by default the scope's.
         heartbeat: True for a short lease (10 s, unless `lock_timeout` says otherwise) that is
-            renewed in the background for as long as the lock is held. By default as configured.
+            renewed in the background for as long as the lock is held, if the renewals of all
+            leases of the process together take less than two thirds of it. By default as
+            configured.
         max_waiting: the most callers of this process that wait for the lock, this one included;
             0: nobody waits. By default as the policy says, and in a web request 5. Entering a
             lock again, and trying once, do not count.

@@ -391,6 +391,12 @@ class HeldLock:
                     service.listeners.emit(Extended(self.lock_id, self._renewed_seconds))
                 return self._renewal_time
             case Lost() as lost:
+                if not self._because:
+                    late = now - self._renewal_time
+                    self._not_renewed(
+                        f"its turn came {late:.1f} s late: the process was paused, or renews more "
+                        f"leases than there is time for"
+                    )
                 how = leases.describe_loss(lost, self._lease)
                 return f"{how}{self._because}" if lost.how == "ran out" else how
             case unavailable:

@@ -223,8 +223,8 @@ class PackedModel(Model):
         return cls._fields_in(data if data[:1] == b"{" else zlib.decompress(data)), properties
 
     @classmethod
-    def all_below(cls, root: Any, name: str, value: str, most: int) -> list[Any] | None:
-        """Return the rows of a group by a property, in one RPC past ndb; None if there are more."""
+    def some_below(cls, root: Any, name: str, value: str, most: int) -> tuple[list[Any], bool]:
+        """Return the first rows of a group by a property, in one RPC past ndb; and if it is all."""
         below = {"property": {"name": "__key__"}, "op": _HAS_ANCESTOR}
         below["value"] = {"key_value": raw_key_of(root)}
         equal = {"property": {"name": name}, "op": _EQUAL, "value": {"string_value": value}}
@@ -237,10 +237,9 @@ class PackedModel(Model):
         asked = origin(None)
         batch = ask("run_query", query, root.namespace() or "")
         found = batch.entity_results
-        if batch.more_results == _NOT_FINISHED or len(found) > most:
-            return None
         messages = (stamped_message(each.entity, (each.version, asked, None)) for each in found)
-        return list(map(ndb_model._entity_from_protobuf, messages))
+        is_all = batch.more_results != _NOT_FINISHED and len(found) <= most
+        return list(map(ndb_model._entity_from_protobuf, messages)), is_all
 
     def before_put(self) -> None:
         """Change fields before the put."""

@@ -105,7 +105,7 @@ class OidcToken:
         self._audiences = _several("audience", audience)
         self._accounts = _several("service_account", service_account)
         self._issuers = _several("issuers", issuers)
-        parts = urlsplit(certs_url)
+        parts = urlsplit(str(certs_url))
         local = parts.hostname in ("127.0.0.1", "localhost", "::1")
         if not (parts.scheme == "https" or (parts.scheme == "http" and local)):
             raise ConfigurationError("OidcToken: certs_url must be an https:// URL")
@@ -272,7 +272,7 @@ def _digest(text: str) -> bytes:
 
 
 def _several(name: str, given: str | Iterable[str]) -> tuple[str, ...]:
-    texts = (given,) if isinstance(given, str) else tuple(given)
+    texts = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
     if not texts or not all(isinstance(each, str) and each for each in texts):
         raise ConfigurationError(f"OidcToken: {name} must be a text, or several, none empty")
     return texts

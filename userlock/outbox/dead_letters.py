@@ -29,6 +29,7 @@ from google.api_core.exceptions import InvalidArgument
 from google.cloud import ndb
 from google.cloud.ndb.exceptions import BadValueError
 
+from userlock.arguments import check_count, check_number, check_seconds
 from userlock.clock import Clock
 from userlock.errors import CommitInDoubt, LockIdError, LockTimeout
 from userlock.ids import quoted
@@ -53,6 +54,8 @@ _TOGETHER_SECONDS = 0.1
 _LOCK_SECONDS = 10.0
 #: For the messages of a batch, in seconds.
 _WAKE_SECONDS = 2.0
+#: Above 0.
+_LEAST_RATE = 1e-6
 #: A redrive that is stopped ends within this time. In seconds.
 _NAP_SECONDS = 0.2
 #: The errors of a malformed row: of Python, ndb, the lock and Datastore.
@@ -125,7 +128,7 @@ def letter_of(row: Any) -> Letter:
 
 @dataclasses.dataclass
 class DeadLetters:
-    """The dead letters of an outbox. Its functions run in an ndb context."""
+    """The dead letters of an outbox. Its functions run in an ndb context of its database."""
 
     _outbox: str
     _waker: Waker
@@ -137,6 +140,7 @@ class DeadLetters:
 
         `cause`: a job's name, or that and the class of the error, as in `Letter.cause`.
         """
+        most = check_count("most", most, least=0)
         rows = itertools.chain.from_iterable(
             dead_jobs(self._outbox, namespace, cause).iter(limit=most, use_cache=False)
             for namespace in namespaces()
@@ -145,6 +149,7 @@ class DeadLetters:
 
     def count(self, cause: str = "", *, most: int = 100_000) -> int:
         """Return how many there are, counted up to `most`."""
+        most = check_count("most", most, least=0)
         queries = (dead_jobs(self._outbox, namespace, cause) for namespace in namespaces())
         found: int = sum(query.count(most) for query in queries)
         return min(found, most)
@@ -168,7 +173,7 @@ class DeadLetters:
         """
         meant = own_job_key(key)
         row = meant.get(use_cache=False, use_global_cache=False)
-        if not _is_meant(row, stamp, died_by):
+        if not self._is_meant(row, stamp, died_by):
             return False
         with batch_scope(self._service, f"redrive {row.job}"), _lock(row.owner, wait_timeout):
             rows = ndb.transaction(lambda: self._revive([meant], stamp, died_by))
@@ -199,8 +204,9 @@ class DeadLetters:
             busy_seconds: the longest wait for one owner.
             most: how many at most; None: all.
         """
-        if not rate > 0:
-            raise ValueError(f"the rate must be above 0, not {rate!r}")
+        check_number("rate", rate, least=_LEAST_RATE, most=math.inf, unit="jobs a second")
+        check_seconds("busy_seconds", busy_seconds, least=0, most=86_400)
+        most = None if most is None else check_count("most", most, least=0)
         died_by = self._clock.wall()
         number = max(1, int(min(rate * _TOGETHER_SECONDS, _MOST_TOGETHER)))
         pace = _Pace(self._clock, rate, stopped)
@@ -266,7 +272,7 @@ class DeadLetters:
         """Let those run again that are still as they are meant; return them."""
         revived = []
         for row in ndb.get_multi(keys, use_cache=False):
-            if not _is_meant(row, stamp, died_by):
+            if not self._is_meant(row, stamp, died_by):
                 continue
             if not is_root_of(row.key.root(), row.owner):
                 raise ValueError("a row's owner is not that of its key")
@@ -299,6 +305,7 @@ class DeadLetters:
         stays, and so does one whose row is malformed, which the log names.
         """
         died_by = self._clock.wall() if died_by is None else died_by
+        check_number("died_by", died_by, least=-math.inf, most=math.inf, unit="seconds")
         for _, keys in itertools.groupby(self._each(cause), key=lambda key: key.root()):
             blocker = None
             try:
@@ -314,18 +321,27 @@ class DeadLetters:
             finally:  # the caller may have had enough
                 self._wake_next(blocker)
 
-    @staticmethod
-    def _delete(key: Any, stamp: int | None, died_by: float) -> Any:
+    def _delete(self, key: Any, stamp: int | None, died_by: float) -> Any:
         """Delete a dead letter; return its row, or None if it is not the one that is meant."""
 
         def delete() -> Any:
             row = key.get(use_cache=False)
-            if not _is_meant(row, stamp, died_by):
+            if not self._is_meant(row, stamp, died_by):
                 return None
             key.delete(use_cache=False)
             return row
 
         return ndb.transaction(delete)
+
+    def _is_meant(self, row: Any, stamp: int | None, died_by: float) -> bool:
+        """Return whether a row is still the dead letter that a caller has seen."""
+        return (
+            row is not None
+            and row.outbox == self._outbox
+            and row.dead is not None
+            and stamp in (None, row.write_id)
+            and row.died_at <= died_by * 1e6 + 1  # rounded
+        )
 
     def _wake_next(self, gone: Any) -> None:
         """Let the jobs go on that a deleted one held up: their own messages had no effect.
@@ -397,14 +413,4 @@ def _report(key: Any, done: str, error: Exception) -> None:
         quoted(owner_of(key.root()) or "?"),
         done,
         type(error).__name__,
-    )
-
-
-def _is_meant(row: Any, stamp: int | None, died_by: float) -> bool:
-    """Return whether a row is still the dead letter that a caller has seen."""
-    return (
-        row is not None
-        and row.dead is not None
-        and stamp in (None, row.write_id)
-        and row.died_at <= died_by * 1e6 + 1  # rounded
     )

@@ -171,7 +171,8 @@ class Job(Generic[_P, _R]):
         time_limit: float | None = None,
         every: float | datetime.timedelta | None = None,
     ) -> None:
-        if not callable(function) or isinstance(function, type):
+        named = name or hasattr(function, "__qualname__")
+        if not callable(function) or isinstance(function, type) or not named:
             raise ConfigurationError(
                 f"a job is a function, not {function!r:.80}. To fix it: write @outbox.job above a "
                 f"function, or @outbox.job(name=…)"

@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar, Unpack, overload
 from google.cloud import ndb
 
 from userlock import apps
-from userlock.arguments import check_seconds
+from userlock.arguments import check_kind, check_seconds
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import ConfigurationError
 from userlock.lock.service import LockService, check_service
@@ -87,7 +87,9 @@ class Outbox:
                 f"an outbox's name has up to 40 letters, digits, and _ -, not {name!r:.80}"
             )
         engines = {"": open_engine(engine)}
-        for tier, each in (tiers or {}).items():
+        tiers = {} if tiers is None else tiers
+        check_kind("tiers", tiers, Mapping, "a dict")
+        for tier, each in tiers.items():
             if not isinstance(tier, str) or not tier.isidentifier():
                 raise ValueError(f"a tier's name is a word, not {tier!r:.80}")
             engines[tier] = open_engine(each)
@@ -218,7 +220,7 @@ class Outbox:
         for job in self.jobs.values():
             if job.every is None:
                 continue
-            period = int(self._clock.wall() // job.every)
+            period = round(self._clock.wall() // job.every * job.every * 1e6)
             with in_namespace(""):
                 key = ndb.Key(PeriodRow, joined(self.name, job.name))
                 known = key.get(use_cache=False, use_global_cache=False)

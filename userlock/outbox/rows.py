@@ -25,6 +25,7 @@ from typing import Any
 
 from google.cloud import ndb
 
+from userlock.arguments import check_kind
 from userlock.errors import JobArgumentsRefused
 from userlock.json_values import check, written
 from userlock.ndb.client import is_foreign
@@ -177,7 +178,10 @@ class RelayRow(Model):
 
 
 class PeriodRow(Model):
-    """A periodic job. `period`: the number of the one for which it was staged, since 1970."""
+    """A periodic job. `period`: the beginning of the one for which it was staged.
+
+    In microseconds, as the job may have periods of another length in the next version of the app.
+    """
 
     _write_policy = WritePolicy.IN_TRANSACTION
     write_id = WriteIdProperty()
@@ -206,6 +210,7 @@ def _dead(outbox: str, cause: str) -> str:
 
 def dead_jobs(outbox: str, namespace: str, cause: str = "", **options: Any) -> Any:
     """Return a query of dead jobs, by cause: a job's name, or that and the class of its error."""
+    check_kind("cause", cause, str, "a str")
     first = _dead(outbox, cause)
     # No text is between a job's name and that with a blank: names are printable.
     last = f"{first}!" if cause else f"{outbox}}}"

@@ -134,11 +134,17 @@ class Queue:
         Its arguments may be None. One that was never due yet holds no later one up.
         """
         for row in self._rows:
-            if row.dead is None and row.is_ready(now):
-                return row
-            if row.dead is not None or row.attempts or row.first_error is not None:
+            if _holds_up(row, now):
                 return None
+            if row.is_ready(now):
+                return row
         return None
+
+
+def _holds_up(row: Any, now: int) -> bool:
+    """Return whether a row of a queue holds up the later ones: it is dead, or has failed."""
+    has_begun = row.attempts or row.first_error is not None
+    return row.dead is not None or bool(has_begun and not row.is_ready(now))
 
 
 def _short(row: Any) -> Any:
@@ -168,15 +174,18 @@ class Worker:
 
     def run(self, key: Any) -> Outcome:
         """Run the due jobs of an owner, as `Outbox.run` says, in the namespace."""
-        few = None
+        few: list[Any] = []
+        is_all = False
         if is_ordered(key):
-            few = JobRow.all_below(key.root(), "queued", self.outbox, _FEW)
-        if few is None:
+            few, is_all = JobRow.some_below(key.root(), "queued", self.outbox, _FEW)
+        row = next((each for each in few if each.key == key), None)
+        if row is None and not is_all:
             row = key.get(use_cache=False, use_global_cache=False)
-        else:
-            row = next((each for each in few if each.key == key), None)
         if row is None or row.dead is not None or row.outbox != self.outbox:
             return Outcome.NOTHING
+        now = micros_now(self.clock)
+        if any(each.rank < row.rank and _holds_up(each, now) for each in few):
+            return Outcome.NOTHING  # without reading all of its owner's
         with batch_scope(self.service, f"job {row.job}") as opened:
             if row.owner is None:
                 return self._run_alone(key, row, None)
@@ -189,7 +198,8 @@ class Worker:
                 ) as tenure:
                     contended = was_contended(tenure)
                     if row.ordered:
-                        return self._run_owner(key, tenure, None if contended else few)
+                        is_known = is_all and not contended
+                        return self._run_owner(key, tenure, few if is_known else None)
                     return self._run_alone(key, None if contended else row, tenure)
             except _BUSY as error:
                 log.debug("job %s of %s waits: %s", row.job, quoted(row.owner), error)
@@ -219,7 +229,8 @@ class Worker:
             claim = self._claim(key, tenure, None if row.arguments is None else row)
             if claim is not None:
                 ran, read = Outcome.RAN, False
-                if self._run(claim) != "done":
+                outcome, job = self._run(claim), self.jobs.get(row.job)
+                if outcome != "done" and (outcome != "dead" or (job is not None and job.blocks)):
                     return ran  # it holds up the others
             elif read:
                 return ran

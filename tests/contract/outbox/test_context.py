@@ -302,7 +302,26 @@ def test_a_periodic_job_is_staged_once_in_a_period(box: Box) -> None:
             box.mailbox.deliver_all()
     assert len(at) == 3, "late, it is staged once for all that have passed"
     (row,) = PeriodRow.query().fetch()
-    assert row.period == box.clock.wall() // 3_600
+    assert row.period == box.clock.wall() // 3_600 * 3_600 * 1e6
+
+
+@pytest.mark.parametrize(("before", "after"), [(3_600, 86_400), (86_400, 3_600)])
+def test_the_next_version_of_the_app_has_other_periods(
+    box: Box, ndb_client: ndb.Client, ran: list[Any], before: int, after: int
+) -> None:
+    def relay(every: int, hours: int) -> list[Any]:
+        version = Outbox(box.mailbox, client=ndb_client, clock=box.clock)
+        version.job(name="report", owner=None, every=every)(lambda: ran.append(None))
+        ran.clear()
+        for _ in range(hours):
+            version.relay()
+            box.mailbox.deliver_all()
+            box.clock.advance(3_600)
+        return ran
+
+    box.clock.advance(86_400 - box.clock.wall() % 86_400 + 10 * 3_600)
+    relay(before, 30)
+    assert len(relay(after, 48)) == 48 * 3_600 // after
 
 
 @pytest.mark.parametrize("function", [lambda user_id: None, lambda: None], ids=["user_id", ""])

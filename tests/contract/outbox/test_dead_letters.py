@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from typing import Any
+
 import pytest
 from google.cloud import ndb
 
@@ -158,7 +161,31 @@ def test_a_letter_is_named_by_its_key_alone(outbox: Outbox, dead: list[str]) -> 
     assert not outbox.dead.redrive(letter.key), "it is gone"
 
 
-@pytest.mark.parametrize("rate", [0, -1, float("nan")])
-def test_a_rate_is_above_zero(outbox: Outbox, rate: float) -> None:
-    with pytest.raises(ValueError, match="rate"):
-        list(outbox.dead.redrive_all("", rate=rate))
+def test_another_outbox_leaves_a_letter(outbox: Outbox, dead: list[str]) -> None:
+    other = Outbox(Mailbox(), name="other").dead
+    key = outbox.dead.list()[0].key
+    assert not other.redrive(key)
+    assert not other.delete(key)
+    assert outbox.dead.redrive(key)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "error"),
+    [
+        *[("rate", each, ValueError) for each in (0, -1, float("nan"))],
+        ("most", -1, ValueError),
+        ("most", 1.5, TypeError),
+        *[(name, "5", TypeError) for name in ("rate", "most", "busy_seconds", "died_by")],
+        ("cause", None, TypeError),
+    ],
+)
+def test_an_option_that_is_none_is_named(
+    outbox: Outbox, dead: list[str], option: str, value: Any, error: type[Exception]
+) -> None:
+    letters = outbox.dead
+    functions: list[Any] = [letters.list, letters.count, letters.redrive_all, letters.purge]
+    for function in functions:
+        if option in inspect.signature(function).parameters:
+            with pytest.raises(error, match=f"{option} must be"):
+                list(function(**{"cause": "", option: value}))
+    assert letters.count() == len(dead)

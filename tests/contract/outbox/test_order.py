@@ -9,10 +9,10 @@ import pytest
 from google.cloud import ndb
 
 from tests.contract.ndb.servers import Wire
-from tests.contract.outbox.conftest import Box
+from tests.contract.outbox.conftest import Box, Mailbox
 from userlock.lock.api import global_lock
 from userlock.ndb.owners import in_namespace
-from userlock.outbox import worker
+from userlock.outbox import Outbox, Outcome, Retry, worker
 from userlock.outbox.rows import JobRow
 
 
@@ -187,6 +187,38 @@ def test_a_dead_job_may_block_until_it_is_redriven_or_purged(
         assert len(list(box.outbox.dead.purge())) == 1
     box.later(2000)
     assert ran == [1]
+
+
+@pytest.mark.parametrize("head", ["failed", "unknown", "dead"])
+def test_messages_of_jobs_that_are_held_up_read_few_rows(
+    box: Box, note: Any, ran: list[Any], ndb_client: ndb.Client, head: str
+) -> None:
+    box.outbox.job(name="failed")(lambda user_id: 1 / 0)
+    box.outbox.job(name="dead", on_dead="block", retry=Retry(attempts=1))(lambda user_id: 1 / 0)
+    other = Outbox(Mailbox(), clock=box.clock)
+    other.job(name=head)(lambda user_id: None).stage_now("ann")
+    for number in range(12):
+        note.stage_now("ann", number)
+    box.outbox.run(box.mailbox.messages[0].key)
+    stub = ndb_client.stub
+    wire = Wire(ndb_client)
+    try:
+        outcomes = box.mailbox.deliver_all()
+    finally:
+        ndb_client.stub = stub
+    assert set(outcomes) == {Outcome.NOTHING}
+    assert set(wire.names) <= {"run_query", "lookup"}
+    assert wire.names.count("run_query") <= 12 + 2, "one of few rows; two for the first job's own"
+    assert ran == []
+
+
+def test_one_message_runs_those_behind_dying_ones(box: Box, note: Any, ran: list[Any]) -> None:
+    poison = box.outbox.job(name="poison", retry=Retry(attempts=1))(lambda user_id: 1 / 0)
+    for number in range(12):
+        poison.stage_now("ann")
+        note.stage_now("ann", number)
+    box.outbox.run(box.mailbox.messages[0].key)
+    assert ran == list(range(12))
 
 
 def test_a_job_for_later_holds_nobody_up(box: Box, note: Any, ran: list[Any]) -> None:

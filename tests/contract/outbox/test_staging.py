@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import math
 from typing import Any
 
@@ -233,7 +234,7 @@ class TestBadInput:
         for wrong, text in ((nobody, "owner"), (later, "coroutine"), (taken, "'delay'")):
             with pytest.raises(ConfigurationError, match=text):
                 outbox.job(wrong)
-        for none in ("fine", None.__class__, 7):
+        for none in ("fine", None.__class__, 7, functools.partial(fine)):
             with pytest.raises(ConfigurationError, match="a job is a function"):
                 outbox.job(none)  # type: ignore[arg-type]
         outbox.job(fine)

@@ -57,6 +57,10 @@ def test_a_secret_is_not_shown() -> None:
         {"certs_url": "http://127.0.0.1.example/certs"},
         {"certs_url": "file:///etc/passwd"},
         {"certs_url": ""},
+        {"certs_url": 5},
+        {"audience": None},
+        {"service_account": 5},
+        {"issuers": None},
     ],
 )
 def test_a_token_of_anybody_is_not_accepted(options: dict[str, Any]) -> None:

@@ -148,9 +148,16 @@ def test_no_engine() -> None:
     for url in ("", "kafka://host", "memory://", "cloudtask://a/b/c"):
         with pytest.raises(ValueError, match="names no engine"):
             open_engine(url)
-    for url in ("inline://host", "inline://?threads=-1", "inline://?x=1"):
+    for url in (
+        "inline://host",
+        "inline://?threads=-1",
+        "inline://?threads=1&threads=2",
+        "inline://?x=1",
+    ):
         with pytest.raises(ValueError, match="inline"):
             open_engine(url)
     for take in (open_engine, Outbox):
         with pytest.raises(TypeError, match="an engine is a URL"):
             take(7)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="tiers must be a dict"):
+        Outbox("inline://?threads=0", tiers=5)  # type: ignore[arg-type]

@@ -117,7 +117,7 @@ def open_url(url: str) -> InlineEngine:
     options = parse_qs(parts.query, strict_parsing=bool(parts.query))
     if parts.netloc or parts.path.strip("/") or options.keys() - {"threads"}:
         raise ValueError("an inline engine is 'inline://' or 'inline://?threads=4'")
-    (threads,) = options.get("threads", ["4"])
-    if not threads.isdigit() or int(threads) > 64:
+    threads, *more = options.get("threads", ["4"])
+    if more or not threads.isdigit() or int(threads) > 64:
         raise ValueError(f"inline: threads must be from 0 to 64, not {threads[:20]!r}")
     return InlineEngine(int(threads))

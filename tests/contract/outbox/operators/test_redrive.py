@@ -56,7 +56,9 @@ def test_one_that_dies_again_meanwhile_is_left(
     look at the time of its death."""
     if not looks:
         monkeypatch.setattr(
-            dead_letters, "_is_meant", lambda row, *_: getattr(row, "dead", None) is not None
+            dead_letters.DeadLetters,
+            "_is_meant",
+            lambda _, row, *others: getattr(row, "dead", None) is not None,
         )
     monkeypatch.setattr(dead_letters, "_BATCH", 5)
     shop.put_dead(OWNERS)

@@ -87,14 +87,14 @@ def test_at_most_so_many(shop: Shop) -> None:
 def test_each_row_is_changed_under_its_owners_lock(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    is_meant = dead_letters._is_meant
+    is_meant = DeadLetters._is_meant
     holders = []
 
-    def look(row: Any, *args: Any) -> bool:
+    def look(letters: DeadLetters, row: Any, *args: Any) -> bool:
         holders.append((row.owner, shop.service.holder(row.owner) is not None))
-        return is_meant(row, *args)
+        return is_meant(letters, row, *args)
 
-    monkeypatch.setattr(dead_letters, "_is_meant", look)
+    monkeypatch.setattr(DeadLetters, "_is_meant", look)
     shop.put_dead([*OWNERS, "ann", "ann", LONG_OWNER])
     with shop.outbox.context():
         for _ in shop.outbox.dead.redrive_all("", rate=10_000):
@@ -299,7 +299,7 @@ def test_two_at_once_redrive_none_twice(
 ) -> None:
     """One has read all keys, and is behind its first batch, while another redrives all."""
     if not looks:
-        monkeypatch.setattr(dead_letters, "_is_meant", lambda row, *_: row is not None)
+        monkeypatch.setattr(DeadLetters, "_is_meant", lambda _, row, *others: row is not None)
     shop.put_dead(OWNERS)
     with shop.outbox.context():
         first = shop.outbox.dead.redrive_all("", rate=50)
