@@ -79,7 +79,7 @@ def send_once(
 
 
 def _retry_after(answer: Response, clock: Clock) -> float:
-    """Return how long a client is to wait, by a number of seconds or a date; 0 if it is not said."""
+    """Return how long a client is to wait, by seconds or a date; 0 if it is not said."""
     text = answer.headers.get("Retry-After", "")
     if text.isascii() and text.isdecimal():
         return float(text)
