@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -48,6 +49,19 @@ def check_bool(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, not {value!r:.100}")
     return value
+
+
+def check_callable(name: str, value: object) -> None:
+    """Raise TypeError if a value cannot be called."""
+    if not callable(value):
+        raise TypeError(f"{name} must be a function, not {value!r:.80}")
+
+
+def check_errors(name: str, kinds: Iterable[object]) -> None:
+    """Raise TypeError if one of some values is no class of errors."""
+    for kind in kinds:
+        if not (isinstance(kind, type) and issubclass(kind, Exception)):
+            raise TypeError(f"{name} takes classes of errors, not {kind!r:.80}")
 
 
 def check_kind(name: str, value: object, kind: Any, words: str) -> None:

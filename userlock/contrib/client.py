@@ -9,6 +9,7 @@ Needs nothing but Python: `send` is a function of `requests`, `httpx` or another
 
 from __future__ import annotations
 
+import email.utils
 import random
 import uuid
 from collections.abc import Callable, Mapping
@@ -69,7 +70,7 @@ def send_once(
             if clock.now() + wait > ends:
                 raise
         else:
-            wait = _retry_after(answer) or wait
+            wait = _retry_after(answer, clock) or wait
             counts = answer.status_code not in AGAIN or "Idempotent-Replayed" in answer.headers
             if counts or clock.now() + wait > ends:
                 return answer
@@ -77,6 +78,12 @@ def send_once(
         pause = min(2 * pause, _MOST_PAUSE)
 
 
-def _retry_after(answer: Response) -> float:
+def _retry_after(answer: Response, clock: Clock) -> float:
+    """Return how long a client is to wait, by seconds or a date; 0 if it is not said."""
     text = answer.headers.get("Retry-After", "")
-    return float(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 0.0
+    if text.isascii() and text.isdecimal():
+        return float(text)
+    try:
+        return max(email.utils.parsedate_to_datetime(text).timestamp() - clock.wall(), 0.0)
+    except (ValueError, OverflowError):
+        return 0.0

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from google.cloud import ndb
 
 from userlock import errors
-from userlock.arguments import check_bool, check_seconds
+from userlock.arguments import check_bool, check_count, check_errors, check_kind, check_seconds
 from userlock.bounded_calls import BoundedCalls
 from userlock.clock import Clock
 from userlock.idempotency.answers import Answer, check_status, json_answer
@@ -97,6 +97,9 @@ class Flow:
         self.arguments: Mapping[str, Any] = request.arguments or {}
         self.attempt: int = row.attempts
         self.answer: Answer | None = None
+        #: Lets a run of the view, a step or a call read the request's body from its beginning, as
+        #: what came before it may have run, or not.
+        self.rewind: Callable[[], object] = lambda: None
         self._row: Any = row if stored else None
         #: The fields of one that is not stored yet.
         self._new: dict[str, Any] | None = None if stored else row.fields
@@ -123,7 +126,8 @@ class Flow:
 
         The transaction writes what the function puts and stages, and the output. An attempt that
         resumes the request gets the stored output; the function does not run then. As all functions
-        of transactions, it may run more than once within one.
+        of transactions, it may run more than once within one. A view's, as its calls and its last
+        block, reads the body of the request from the beginning each time.
 
         Args:
             name: unlike those of the request's other phases and calls.
@@ -142,6 +146,7 @@ class Flow:
 
                 def work() -> None:
                     row = self._read()
+                    self.rewind()
                     point["out"] = self._storable(name, function())
                     self._put(row(), [*self._points, point])
 
@@ -187,7 +192,11 @@ class Flow:
             ValueError: a status in `final` is none from 200 to 499.
         """
         check_bool("detail", detail)
+        check_count("attempts", attempts, least=1)
+        check_kind("final", final, Mapping | None, "a mapping of errors to statuses")
         final = {kind: check_status(status) for kind, status in (final or {}).items()}
+        check_errors("final=", final)
+        check_errors("transient=", transient)
         with self._step(name):
             points, point = self._points, self._reached(name, "call")
             if point is None:
@@ -197,9 +206,13 @@ class Flow:
             if "out" in point:
                 return copied(point["out"])
             timeout = check_seconds("timeout", timeout, most=_MOST_SECONDS)
-            chosen = copied(point["provider"])
-            arguments = (self._key_of(name), *(() if chosen is None else (chosen,)))
-            limited = functools.partial(_CALLS.within, timeout, call, *arguments)
+            chosen = point["provider"]
+
+            def limited() -> Any:
+                self.rewind()
+                arguments = () if chosen is None else (copied(chosen),)
+                return _CALLS.within(timeout, call, self._key_of(name), *arguments)
+
             with self._lock.calling() as locked:
                 self._change(lambda row: self._put_asked(row, points, locked=locked))
                 self._lock.leave()
@@ -235,6 +248,7 @@ class Flow:
         try:
             with open_transaction():
                 row = self._read()
+                self.rewind()
                 yield end
                 if end.answer is None:
                     raise self._request.error(
@@ -325,7 +339,7 @@ class Flow:
         if len(self._passed) < len(self._points):
             point = self._points[len(self._passed)]
             if (point["name"], point["kind"]) != (name, kind):
-                self._changed(f"this code goes on with {name!r:.80}")
+                self._changed(f"this code goes on with {_words({'name': name, 'kind': kind})}")
         self._passed.append(name)
         return point
 
@@ -334,11 +348,11 @@ class Flow:
             self._changed("this code ends without it")
 
     def _changed(self, what: str) -> NoReturn:
-        stored = self._points[len(self._passed)]["name"]
+        stored = _words(self._points[len(self._passed)])
         raise self._request.error(
             errors.FlowChanged,
-            f"the request was begun by other code: {stored!r:.80} is done, and {what}. To fix it: "
-            f"give phases and calls their old names, in their old order, until all unfinished "
+            f"the request was begun by other code: {stored} is stored, and {what}. To fix it: "
+            f"leave phases and calls as they were, by kind, name and order, until all unfinished "
             f"requests are complete",
         )
 
@@ -472,3 +486,7 @@ class Flow:
             errors.FlowTakenOver,
             "another attempt has taken this request over; this one has committed nothing since",
         )
+
+
+def _words(point: Mapping[str, Any]) -> str:
+    return f"the {point['kind']} {point['name']!r:.80}"

@@ -28,6 +28,8 @@ from userlock.ndb.policies import WritePolicy
 
 #: An entity has at most 1 MiB. The rest is room for the other properties.
 MOST_BYTES = 900_000
+#: Of the parameters that are stored beside the outputs. What JSON needs shrinks to six sevenths.
+MOST_PARAMS_BYTES = 200_000
 
 _E = TypeVar("_E", bound=Exception)
 _KEY = re.compile(r"[!-~]{1,255}")
@@ -210,7 +212,14 @@ def checked(request: Request) -> Request:
             text = f"the parameters of {request.flow} cannot be stored: {error}"
             raise request.error(NotStorable, text) from None
     if not digest:
-        digest = hashlib.sha256(written(request.params, sort_keys=True)).hexdigest()
+        encoded = written(request.params, sort_keys=True)
+        if request.completable and len(encoded) > MOST_PARAMS_BYTES:
+            raise request.error(
+                NotStorable,
+                f"the parameters of {request.flow} have {len(encoded):,} bytes as JSON; the most "
+                f"is {MOST_PARAMS_BYTES:,}. To fix it: store data in entities, and pass their ids",
+            )
+        digest = hashlib.sha256(encoded).hexdigest()
     return request._replace(digest=digest)
 
 

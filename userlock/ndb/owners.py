@@ -18,6 +18,7 @@ from typing import Any
 
 from google.cloud import ndb
 from google.cloud.ndb import metadata
+from google.cloud.ndb.context import get_context
 
 from userlock.clock import Clock
 from userlock.ids import NAMESPACE
@@ -91,7 +92,7 @@ def owner_of(root: Any) -> str | None:
 
 
 def current_namespace() -> str:
-    return current_context().get_namespace() or ""
+    return get_context().get_namespace() or ""
 
 
 @contextlib.contextmanager

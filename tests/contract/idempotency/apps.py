@@ -187,7 +187,12 @@ def django_site(views: Views, **site: Any) -> Iterator[None]:
         raise Http404(ran(flow))
 
     urls = [path(name, made(name, view)) for name, view in views.items()]
-    urls += [path("template", template), path("refuses", refuses)]
+
+    @flows.idempotent(user=lambda request: "ann")
+    def forgets(request: HttpRequest, flow: Flow) -> None:
+        ran(flow)
+
+    urls += [path("template", template), path("refuses", refuses), path("forgets", forgets)]
     with django_client(
         ROOT_URLCONF=type("urls", (), {"urlpatterns": urls}),
         MIDDLEWARE=["userlock.contrib.django.UserLockMiddleware"],

@@ -247,6 +247,30 @@ def test_a_view_is_not_completed_within_another_request(
     assert (ran, answer.status) == ([1, 3], 404)
 
 
+@pytest.mark.parametrize("asks", ["a query", "the request"])
+def test_a_completable_view_of_fastapi_takes_its_path_alone(
+    ndb_client: ndb.Client, service: userlock.LockService, asks: str
+) -> None:
+    """When the server completes it, it would charge its default."""
+    flows, app, charged = asgi.Flows(client=ndb_client), fastapi.FastAPI(), list[Any]()
+    app.add_middleware(asgi.UserLockMiddleware, client=ndb_client, service=service)
+
+    def query(flow: Flow, cents: int = 1) -> None:
+        charged.append(cents)
+        raise Gone
+
+    def asked(flow: Flow, cents: fastapi.Request) -> None:
+        query(flow)
+
+    view = query if asks == "a query" else asked
+    app.post("/rides")(flows.idempotent(user=lambda request: "ann", **COMPLETABLE)(view))
+    with sender_to_a_server(app) as send:
+        assert send("rides?cents=500", b"{}")[0] == 500
+    with flows.context():
+        assert list(flows.complete(older_than=0)) == []
+    assert charged == []
+
+
 def test_refused_at_decoration(flows: Flows, ndb_client: ndb.Client) -> None:
     twice = FlaskFlows()
     completable_app(ndb_client, twice, lambda flow, number: None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextvars
 import random
 import re
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from google.api_core.exceptions import Aborted
 from google.cloud import ndb
+from google.cloud.ndb.exceptions import ContextError
 
 import userlock
 from tests.contract.idempotency.conftest import (
@@ -226,6 +228,8 @@ def test_a_deploy_that_renames_a_phase(flows: Flows) -> None:
     ran = []
     with pytest.raises(FlowChanged, match=r"'ride'.*'journey'"):
         flows.run(request(), lambda flow: flow.phase("journey", lambda: ran.append(1)))
+    with pytest.raises(FlowChanged, match=r"phase 'ride' is stored, .* with the call 'ride'"):
+        flows.run(request(), lambda flow: flow.external("ride", lambda key: ran.append(1)))
     with pytest.raises(FlowChanged, match=r"'ride'.*ends without it"):
         flows.run(request(), lambda flow: 7)
     assert ran == []
@@ -251,6 +255,19 @@ def test_long_outputs_and_a_long_answer(flows: Flows) -> None:
     assert flows.run(sent, serve).value == flows.run(sent, serve).value == text
     (row,) = rows()
     assert (row.params, row.points) == (None, '[{"name":"long","kind":"phase","out":null}]')
+
+
+def test_parameters_of_a_function_have_a_bound(flows: Flows) -> None:
+    """They are stored beside outputs, which one row might not have together."""
+
+    @flows.function
+    def pay(flow: Flow, text: str) -> Any:
+        return flow.phase("pay", lambda: len(text))
+
+    room = 200_000 - len('{"text":""}')
+    assert pay("ann", KEY, text="x" * room) == room
+    with pytest.raises(NotStorable, match=r"parameters of .* 200,001 bytes.*pass their ids"):
+        pay("ann", KEY + "-2", text="x" * (room + 1))
 
 
 def test_a_last_block_without_an_answer(flows: Flows) -> None:
@@ -354,6 +371,38 @@ def test_no_step_comes_after_one_that_has_failed(
     assert list(provider.charges.values()) == ["charge-1"]
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        *({"attempts": wrong} for wrong in (0, 2.5, "3", True)),
+        *({"transient": wrong} for wrong in (("x",), OSError, (7,))),
+        *({"final": wrong} for wrong in ({"x": 402}, [CardDeclined], {CardDeclined: 500})),
+        {"detail": "no"},
+    ],
+    ids=str,
+)
+def test_a_service_is_not_called_with_wrong_options(
+    flows: Flows, provider: Provider, option: dict[str, Any]
+) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        flows.run(request(), lambda flow: flow.external("charge", provider.charge, **option))
+    assert provider.asked == 0
+
+
+def test_a_provider_stays_what_was_chosen(flows: Flows) -> None:
+    seen: list[Any] = []
+
+    def call(key: str, provider: dict[str, int]) -> int:
+        seen.append(dict(provider))
+        provider["tries"] = len(seen)
+        if len(seen) == 1:
+            raise ConnectionError
+        return 1
+
+    flows.run(request(), lambda flow: flow.external("charge", call, provider={"a": 1}))
+    assert seen == [{"a": 1}] * 2
+
+
 @pytest.mark.parametrize("name", ["", None, 7])
 def test_each_step_has_a_name(flows: Flows, provider: Provider, name: Any) -> None:
     with pytest.raises(ValueError, match="have a name"):
@@ -442,6 +491,11 @@ def test_a_final_error_of_any_length(flows: Flows, provider: Provider) -> None:
     assert flows.run(request(), pay).status == 402
     assert flows.run(request(), pay).replayed
     assert provider.asked == 1
+
+
+def test_a_flow_outside_of_a_context_is_refused_by_ndb(flows: Flows) -> None:
+    with pytest.raises(ContextError):
+        contextvars.Context().run(flows.run, request(), lambda flow: 1)
 
 
 def test_a_flow_within_a_transaction_is_refused_at_once(flows: Flows) -> None:

@@ -35,12 +35,12 @@ from tests.contract.idempotency.apps import (
     sender_to_a_server,
 )
 from tests.contract.idempotency.conftest import KEY, CardDeclined, Provider, Ride
-from userlock.contrib import asgi, wsgi
+from userlock.contrib import asgi, django, wsgi
 from userlock.contrib.flask import Flows, UserLock
 from userlock.contrib.idempotent_requests import views
-from userlock.contrib.idempotent_requests.views import MOST_VALUE_BYTES
 from userlock.errors import RequestTooLarge
 from userlock.idempotency import Flow
+from userlock.idempotency.rows import MOST_PARAMS_BYTES
 from userlock.testing import ManualClock
 
 #: A form that is longer than what flows get as a value.
@@ -54,17 +54,29 @@ def answers_last(flow: Flow) -> str:
 
 
 def reads(flow: Flow, read: Callable[[], bytes]) -> str:
-    """Answer with what is read; the first transaction meets another one."""
-    text = read().decode()
+    """Answer with what each step reads; the call and the last transaction are made twice."""
+
+    def met_before(what: object) -> bool:
+        MET.append(what)
+        return MET.count(what) > 1
+
+    def call(key: str) -> str:
+        text = read().decode()
+        if not met_before(key):
+            raise ConnectionError
+        return text
+
+    texts = [read().decode(), flow.phase("phase", lambda: read().decode())]
+    texts.append(flow.external("call", call))
     with flow.last() as end:
-        if flow not in MET:
-            MET.append(flow)
+        texts.append(read().decode())
+        if not met_before(flow):
             raise Aborted("a conflict")
-        end.respond(text)
+        end.respond(texts)
     return "0"
 
 
-MET: list[Flow] = []
+MET: list[object] = []
 VIEWS = {
     "rides": View(ran, status=201),
     "last": View(answers_last),
@@ -264,6 +276,13 @@ def test_a_response_that_django_renders_after_the_view(send: Send) -> None:
 
 
 @pytest.mark.parametrize("framework", ["django"])
+def test_a_view_of_django_that_returns_no_response(send: Send) -> None:
+    """Also without a key Django answers so."""
+    found = [send("forgets", b"{}") for _ in range(2)]
+    assert [each[0] for each in found] == [500, 500]
+
+
+@pytest.mark.parametrize("framework", ["django"])
 def test_an_error_that_django_answers_is_an_answer(send: Send) -> None:
     found = [send("refuses", b"{}") for _ in range(2)]
     assert [each[0] for each in found] == [404, 404]
@@ -298,9 +317,9 @@ def test_a_file_is_not_in_memory(send: Send, whole: bool) -> None:
         *((each, False) for each in ("flask", "django", "wsgi")),
     ],
 )
-def test_another_run_reads_the_whole_body(send: Send, form: bool) -> None:
+def test_each_run_and_step_reads_the_whole_body(send: Send, form: bool) -> None:
     body, media = upload_of(b"of a file") if form else (b"of a file", "text/plain")
-    assert json.loads(send("reads", body, media)[2]) == "of a file"
+    assert json.loads(send("reads", body, media)[2]) == ["of a file"] * 4
 
 
 @FORMS
@@ -553,9 +572,9 @@ def test_an_answer_from_500_on_is_not_stored(client: FlaskClient) -> None:
         # Long JSON: by its bytes.
         *(
             ({"data": first, "content_type": JSON}, {"data": again, "content_type": JSON}, same)
-            for length in (MOST_VALUE_BYTES, MOST_VALUE_BYTES + 1)
+            for length in (MOST_PARAMS_BYTES, MOST_PARAMS_BYTES + 1)
             for first, again, same in (
-                (b"[1, 2]".ljust(length), b"[1,2]".ljust(length), length == MOST_VALUE_BYTES),
+                (b"[1, 2]".ljust(length), b"[1,2]".ljust(length), length == MOST_PARAMS_BYTES),
                 (b"[1, 2]".ljust(length), b"[1, 2]".ljust(length), True),
                 (b"[1, 2]".ljust(length), b"[1, 3]".ljust(length), False),
             )
@@ -572,12 +591,12 @@ def test_equal_parameters(
     assert post(client, "/echo", **again).status_code == (201 if same else 422)
 
 
-@pytest.mark.parametrize("bound", [MOST_VALUE_BYTES, 10_000_000], ids=["", "the control"])
+@pytest.mark.parametrize("bound", [MOST_PARAMS_BYTES, 10_000_000], ids=["", "the control"])
 def test_long_parameters_cost_no_calls_for_their_values(
     bound: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not as many as there are values, which a client chooses."""
-    monkeypatch.setattr(views, "MOST_VALUE_BYTES", bound)
+    monkeypatch.setattr(views, "MOST_PARAMS_BYTES", bound)
     calls: list[object] = []
     document, fields = b"[" + b"[]," * 100_000 + b"[]]", list(LONG.items())
     sys.setprofile(lambda *event: calls.append(event[1]))
@@ -590,7 +609,7 @@ def test_long_parameters_cost_no_calls_for_their_values(
         sys.setprofile(None)
     cheap = len(calls) < 1_000
     assert [(each.value is None, each.storable) for each in read] == [(cheap, not cheap)] * 2
-    assert cheap is (bound == MOST_VALUE_BYTES)
+    assert cheap is (bound == MOST_PARAMS_BYTES)
 
 
 def test_an_abort_is_an_answer(app: flask.Flask, client: FlaskClient) -> None:
@@ -685,6 +704,13 @@ def test_refused_at_decoration(
 ) -> None:
     with pytest.raises(error, match=text):
         flows.idempotent(user=lambda: "ann", **options)(view or (lambda flow: None))
+
+
+@pytest.mark.parametrize("kind", [Flows, django.Flows, wsgi.Flows, asgi.Flows])
+def test_who_asks_and_the_key_come_from_functions(kind: Any) -> None:
+    for wrong in ({"user": "ann"}, {"user": lambda *_: "ann", "key": "request"}):
+        with pytest.raises(TypeError, match="must be a function"):
+            kind().idempotent(**wrong)
 
 
 @pytest.mark.parametrize(

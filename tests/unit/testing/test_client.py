@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email.utils
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from types import MappingProxyType
@@ -72,6 +73,24 @@ def test_pauses(clock: ManualClock) -> None:
     assert first == pytest.approx(7)
     assert 0.5 <= second <= 1
     assert 1 <= third <= 2
+
+
+@pytest.mark.parametrize(("after", "pause"), [(20, 20), (-20, 0.5), (None, 0.5)])
+def test_a_pause_until_a_date(clock: ManualClock, after: float | None, pause: float) -> None:
+    """To the second. One that has passed, or is none, is as no date."""
+    text = "Mon, 30 Nov 0000 00:00:00 GMT"
+    if after is not None:
+        text = email.utils.formatdate(clock.wall() + after, usegmt=True)
+    site = Site(clock, Answer(503, {"Retry-After": text}), OK)
+    send_once(site, clock=clock)
+    assert site.at[1] - site.at[0] == pytest.approx(pause, abs=1)
+
+
+@pytest.mark.parametrize("seconds", ["61", "1000000000", "9" * 5_000])
+def test_a_pause_that_is_too_long(clock: ManualClock, seconds: str) -> None:
+    site = Site(clock, Answer(503, {"Retry-After": seconds}))
+    assert send_once(site, seconds=60, clock=clock).status_code == 503
+    assert len(site.keys) == 1
 
 
 @pytest.mark.parametrize("last", [LOST, RUNNING, Answer(503, {"Retry-After": "soon"})])

@@ -11,6 +11,7 @@ from django.core.exceptions import BadRequest, SuspiciousOperation
 from django.core.handlers.exception import response_for_exception
 from django.core.handlers.wsgi import LimitedStream, WSGIRequest
 from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 
 from userlock import idempotency
 from userlock.contrib.idempotent_requests import views
@@ -38,6 +39,8 @@ class Flows(idempotency.Flows):
         errors: as in `userlock.contrib.flask.Flows.idempotent`. A completable view gets an empty
         `HttpRequest` when the server completes it.
         """
+
+        views.check_askers(user, key)
 
         def decorate(view: Callable[..., Any]) -> Callable[..., HttpResponse]:
             known = IdempotentView[HttpResponse](
@@ -77,11 +80,12 @@ class Flows(idempotency.Flows):
                 )
                 _check_whole(request)  # after a form with files has been read
 
-                def work(flow: Flow) -> Any:
-                    _rewind(request)
-                    return serve(flow, request, *args, **kwargs)
-
-                return known.run(self, asked, work)
+                return known.run(
+                    self,
+                    asked,
+                    lambda flow: serve(flow, request, *args, **kwargs),
+                    lambda: _rewind(request),
+                )
 
             return once
 
@@ -124,10 +128,8 @@ def _parameters(request: HttpRequest, body: bytes) -> views.Parameters:
 
 
 def _rewind(request: HttpRequest) -> None:
-    """Let a run of the view read the body, which was read before, from its beginning."""
-    for _, several in request.FILES.lists():
-        for file in several:
-            file.seek(0)
+    """Let the body, which was read before, be read from its beginning."""
+    views.rewind_files(file for _, several in request.FILES.lists() for file in several)
     if not _is_upload(request):
         request._stream = io.BytesIO(request.body)
 
@@ -143,9 +145,10 @@ def _response(flow: Flow, response: Any) -> HttpResponse | None:
     """Return what a view has returned as a response; None if it has answered in `last()`."""
     if flow.answer is not None:
         return None
-    if getattr(response, "streaming", False):
+    if not isinstance(response, HttpResponseBase):
+        raise ValueError(f"the view has returned {response!r:.80}, which is no HttpResponse")
+    if response.streaming:
         views.refuse_stream(flow)
     if not getattr(response, "is_rendered", True):  # Django renders it after the view
         response.render()
-    found: HttpResponse = response
-    return found
+    return response

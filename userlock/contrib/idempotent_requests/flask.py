@@ -12,6 +12,7 @@ from werkzeug import Response
 from werkzeug.exceptions import HTTPException
 
 from userlock import idempotency
+from userlock.arguments import check_errors
 from userlock.contrib.idempotent_requests import views
 from userlock.contrib.idempotent_requests.views import IdempotentView, ViewOptions
 from userlock.errors import ConfigurationError
@@ -74,10 +75,9 @@ class Flows(idempotency.Flows):
             RequestRunning: the same request is running (409).
             NotStorable: the answer is a stream, or too long (500).
         """
+        views.check_askers(user, key)
         refusals = final if isinstance(final, tuple) else (final,)
-        for each in refusals:
-            if not (isinstance(each, type) and issubclass(each, Exception)):
-                raise TypeError(f"final= takes classes of errors, not {each!r:.80}")
+        check_errors("final=", refusals)
         refusals = (HTTPException, *refusals)
 
         def decorate(view: Callable[..., Any]) -> Callable[..., flask.Response]:
@@ -126,11 +126,12 @@ class Flows(idempotency.Flows):
                 path = asked.script_root + asked.path
                 request = known.request(user_id, given, asked.method, path, sent, kwargs)
 
-                def work(flow: Flow) -> Response | None:
-                    _rewind(asked)
-                    return serve(flow, *args, **kwargs)
-
-                served = known.run(self, request, work)
+                served = known.run(
+                    self,
+                    request,
+                    lambda flow: serve(flow, *args, **kwargs),
+                    lambda: _rewind(asked),
+                )
                 return served if isinstance(served, flask.Response) else flask.make_response(served)
 
             return once
@@ -168,12 +169,13 @@ def _parameters(asked: flask.Request) -> views.Parameters:
 
 
 def _rewind(asked: flask.Request) -> None:
-    """Let a run of the view read the body, which was read before, from its beginning."""
-    if asked.mimetype not in views.FORMS:
+    """Let the body, which was read before, be read from its beginning."""
+    if asked.mimetype in views.FORMS:
+        views.rewind_files(file.stream for _, file in asked.files.items(multi=True))
+    elif type(asked.stream) is io.BytesIO and not asked.stream.closed:
+        asked.stream.seek(0)
+    else:
         asked.stream = io.BytesIO(asked.get_data())
-        return
-    for _, file in asked.files.items(multi=True):
-        file.stream.seek(0)
 
 
 def _response(flow: Flow, returned: Any, view: IdempotentView[Response]) -> Response:

@@ -11,7 +11,6 @@ from typing import Any, Unpack, get_args, is_typeddict
 
 try:
     from starlette.concurrency import run_in_threadpool
-    from starlette.datastructures import UploadFile
     from starlette.exceptions import HTTPException
     from starlette.requests import Request as HttpRequest
     from starlette.responses import JSONResponse, Response
@@ -57,6 +56,8 @@ class Flows(idempotency.Flows):
         parameters of the path only.
         """
 
+        views.check_askers(user, key)
+
         def decorate(view: Callable[..., Any]) -> Callable[..., Awaitable[Response]]:
             known = IdempotentView[Response](
                 view,
@@ -99,11 +100,18 @@ class Flows(idempotency.Flows):
                 if args and "request" in parameters:
                     arguments["request"] = request
                 _check_route(known.name, request.scope.get("route"))
-                known.check(request.method)
+                known.check(
+                    request.method, parameters.keys() - request.path_params.keys() - {"flow"}
+                )
 
                 def work() -> Response:
                     with self.context(own=True):
-                        return known.run(self, asked, lambda flow: serve(flow, arguments))
+                        return known.run(
+                            self,
+                            asked,
+                            lambda flow: serve(flow, arguments),
+                            lambda: views.rewind_files(files),
+                        )
 
                 try:
                     _bound(request, known.max_bytes)
@@ -113,7 +121,7 @@ class Flows(idempotency.Flows):
                     # Of a path's parameters the values that the view gets: FastAPI converts them.
                     given_path = request.path_params.items()
                     path = {each: arguments.get(each, text) for each, text in given_path}
-                    sent = await _parameters(request, known.max_bytes)
+                    sent, files = await _parameters(request, known.max_bytes)
                     # Not of `request.url`: it does not tell an escaped character from a plain one.
                     method, route = request.method, request.scope["path"]
                     asked = known.request(user_id, given, method, route, sent, path)
@@ -165,17 +173,15 @@ def _is_injected(parameter: inspect.Parameter) -> bool:
 
 
 def _fresh(argument: Any) -> Any:
-    """Return a view's argument as FastAPI has made it of the request; files from their beginning.
+    """Return a view's argument as FastAPI has made it of the request.
 
-    A run of the view may change models, lists and dicts, and read files.
+    A run of the view may change models, lists and dicts.
     """
-    if isinstance(argument, UploadFile):
-        argument.file.seek(0)
-    elif type(argument) in (list, tuple, set):
+    if type(argument) in (list, tuple, set):
         return type(argument)(map(_fresh, argument))
-    elif type(argument) is dict:
+    if type(argument) is dict:
         return {key: _fresh(value) for key, value in argument.items()}
-    elif _has_fields(type(argument)) and hasattr(argument, "__dict__"):
+    if _has_fields(type(argument)) and hasattr(argument, "__dict__"):
         argument = copy.copy(argument)
         vars(argument).update(_fresh(vars(argument)))
     return argument
@@ -224,15 +230,16 @@ def _shaped(name: str, what: str) -> ConfigurationError:
     )
 
 
-async def _parameters(asked: HttpRequest, most: int) -> views.Parameters:
+async def _parameters(asked: HttpRequest, most: int) -> tuple[views.Parameters, list[Any]]:
+    """Return the parameters of a request, and its files."""
     media = asked.headers.get("content-type", "").partition(";")[0].strip().lower()
     query = asked.scope.get("query_string", b"")
     # FastAPI reads a body for the parameters of a view, before there is a bound.
     if media not in views.FORMS:
         body = await asked.body()
         views.check_length(len(body), most)
-        return views.parameters_of(query, media, body)
-    form, files, size = [], [], 0
+        return views.parameters_of(query, media, body), []
+    form, files, opened, size = [], [], [], 0
     for field, value in (await asked.form()).multi_items():
         if isinstance(value, str):
             form.append((field, value))
@@ -240,8 +247,9 @@ async def _parameters(asked: HttpRequest, most: int) -> views.Parameters:
         else:
             size += value.size or 0
             files.append((field, value.filename or "", await _digest_of(value)))
+            opened.append(value.file)
     views.check_length(size, most)
-    return views.parameters_of(query, media, b"", form=form, files=files)
+    return views.parameters_of(query, media, b"", form=form, files=files), opened
 
 
 def _response(flow: Flow, returned: Any) -> Response:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import IO, Any, Generic, Literal, NamedTuple, NoReturn, TypedDict, TypeVar
 
-from userlock.arguments import check_bool, check_count
+from userlock.arguments import check_bool, check_callable, check_count
 from userlock.errors import (
     ConfigurationError,
     NotSignedIn,
@@ -24,6 +24,7 @@ from userlock.errors import (
 from userlock.idempotency import Answer, Flow, Flows, Request
 from userlock.idempotency.answers import kept
 from userlock.idempotency.flows import check_function, check_keep_hours, name_of_function
+from userlock.idempotency.rows import MOST_PARAMS_BYTES
 from userlock.json_values import check, written
 from userlock.lock.lease import check_lock_id, check_wait_timeout
 
@@ -36,9 +37,6 @@ CHUNKED = "HTTP_TRANSFER_ENCODING"
 MOST_BYTES = 10_000_000
 #: How much of a file is in memory.
 PIECE_BYTES = 65_536
-#: The longest parameters that are read and compared by value, and stored, so that the server can
-#: complete the request.
-MOST_VALUE_BYTES = 200_000
 
 OnBusy = Literal["wait", "refuse"]
 _R = TypeVar("_R")
@@ -69,10 +67,10 @@ def parameters_of(
     """
     value: Any = None
     is_json = content_type == "application/json" or content_type.endswith("+json")
-    if is_json and len(body) <= MOST_VALUE_BYTES:
+    if is_json and len(body) <= MOST_PARAMS_BYTES:
         value = _json(body)
     fields, sent_files = list(form), list(files)
-    if fields and not sent_files and len(written(fields)) <= MOST_VALUE_BYTES:
+    if fields and not sent_files and len(written(fields)) <= MOST_PARAMS_BYTES:
         value = {}
         for name, text in fields:
             value.setdefault(name, []).append(text)
@@ -92,6 +90,13 @@ def digest_of(file: IO[bytes]) -> str:
     while piece := file.read(PIECE_BYTES):
         digest.update(piece)
     return digest.hexdigest()
+
+
+def rewind_files(files: Iterable[Any]) -> None:
+    """Let the next reader have files from their beginning, unless the view has closed them."""
+    for file in files:
+        if not file.closed:
+            file.seek(0)
 
 
 def check_length(length: int | str | None, most: int) -> None:
@@ -137,6 +142,13 @@ def owner_of(user_id: str | int | None) -> str:
     if user_id is None or user_id == "":  # as the names and ids of anonymous users
         raise NotSignedIn
     return check_lock_id(user_id)
+
+
+def check_askers(user: object, key: object) -> None:
+    """Refuse texts and the like, which would fail in each request."""
+    check_callable("user", user)
+    if key is not None:
+        check_callable("key", key)
 
 
 def _key(given: str | None) -> str:
@@ -201,16 +213,24 @@ class IdempotentView(Generic[_R]):
         self._parts_of, self._made_of = parts_of, made_of
         check_function(self.name, view)
 
-    def run(self, flows: Flows, request: Request, work: Callable[[Flow], _R | None]) -> _R:
+    def run(
+        self,
+        flows: Flows,
+        request: Request,
+        work: Callable[[Flow], _R | None],
+        rewind: Callable[[], object],
+    ) -> _R:
         """Run it once for a request. Return its response, or the one that is stored.
 
         `work`: returns the response of the view; None if it has answered in `last()`. Each run of
-        it has the body from the beginning, and the arguments as they were sent.
+        it has the arguments as they were sent. `rewind`: as `Flow.rewind`.
         """
         made: _R | None = None
 
         def run(flow: Flow) -> Answer | None:
             nonlocal made
+            flow.rewind = rewind
+            rewind()
             made = work(flow)
             return self._answer(made)
 
@@ -253,20 +273,22 @@ class IdempotentView(Generic[_R]):
             completable=self.completable and sent.storable,
         )
 
-    def check(self, method: str | None, positional: Sequence[Any] = ()) -> None:
+    def check(self, method: str | None, others: Collection[Any] = ()) -> None:
         """Refuse a request that needs no key, as the view would get no flow.
 
-        Or one that the server could not complete: with positional arguments, as those of methods.
+        Or one that the server could not complete. `others`: the view's arguments that are not the
+        route's by name; it would get their defaults, or none.
         """
         if method not in self.methods:
             raise ConfigurationError(
                 f"flow {self.name} is for {', '.join(self.methods)}, not for {method}. To fix it: "
                 f"give the route a view of its own, or name methods="
             )
-        if self.completable and positional:
+        if self.completable and others:
             raise ConfigurationError(
-                f"flow {self.name} is completable, and its view has arguments without names. To "
-                f"fix it: make it a function of its flow and the arguments of its route"
+                f"flow {self.name} is completable, and its view has other arguments than those of "
+                f"its route by name: {', '.join(map(repr, others)):.200}. To fix it: make it a "
+                f"function of its flow and these; it reads the rest in flow.params"
             )
 
 

@@ -45,6 +45,8 @@ class Flows(idempotency.Flows):
         its environment.
         """
 
+        views.check_askers(user, key)
+
         def decorate(app: WSGIApplication) -> WSGIApplication:
             known = IdempotentView[_Response](app, lambda each: each, _Response, **options)
             if known.completable:
@@ -68,7 +70,12 @@ class Flows(idempotency.Flows):
                 method = environ["REQUEST_METHOD"]
                 path = environ.get("SCRIPT_NAME", "") + path_of(environ)
                 asked = known.request(user_id, given, method, path, sent, {})
-                served = known.run(self, asked, lambda flow: _collected(flow, app, environ))
+                served = known.run(
+                    self,
+                    asked,
+                    lambda flow: _collected(flow, app, environ),
+                    lambda: views.rewind_files([environ["wsgi.input"]]),
+                )
                 return respond(start_response, *served)
 
             return once
@@ -108,7 +115,6 @@ def _collected(flow: Flow, app: WSGIApplication, environ: WSGIEnvironment) -> _R
         started.append((status, headers))
         return written.append
 
-    environ["wsgi.input"].seek(0)
     chunks = app({**environ, "userlock.flow": flow}, start)
     try:
         written.extend(chunks)
