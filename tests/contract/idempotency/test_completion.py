@@ -251,7 +251,7 @@ def test_a_view_is_not_completed_within_another_request(
 def test_a_completable_view_of_fastapi_takes_its_path_alone(
     ndb_client: ndb.Client, service: userlock.LockService, asks: str
 ) -> None:
-    """When the server completes it, it would charge its default."""
+    """A default would be charged when the server completes it."""
     flows, app, charged = asgi.Flows(client=ndb_client), fastapi.FastAPI(), list[Any]()
     app.add_middleware(asgi.UserLockMiddleware, client=ndb_client, service=service)
 
