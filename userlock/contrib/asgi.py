@@ -22,7 +22,7 @@ from userlock.errors import LockTimeout, UserLockError
 from userlock.fork import reset_in_child
 from userlock.ids import show_request
 from userlock.lock.scope import LockScope, current_scope
-from userlock.waits import finish, in_thread
+from userlock.waits import finish
 
 if TYPE_CHECKING:
     from userlock.contrib.idempotent_requests.starlette import Flows as Flows
@@ -90,7 +90,7 @@ class UserLockMiddleware:
             nonlocal has_gone_out
             if message["type"] == "http.response.start":
                 if message["status"] < 500 and opened.held:
-                    await in_thread(opened.finish_writes)
+                    await opened.afinish_writes()
                 has_gone_out = True
             await send(message)
 

@@ -366,7 +366,7 @@ class LockScope:
                         tenure._leaving = tenure._owner
                         if tenure._notes and self._generation is _generation:
                             failing = failing or problem is not None
-                            await in_thread(functools.partial(_finish_writes, tenure, failing))
+                            await _awrites_finished(tenure, failing)
                     finally:
                         await self._release(tenure)
                         tenure._leaving = None
@@ -474,6 +474,11 @@ class LockScope:
         for tenure in self._tenures:
             _finish_writes(tenure)
 
+    async def afinish_writes(self) -> None:
+        """Wait as `finish_writes` does."""
+        for tenure in self._tenures:
+            await _awrites_finished(tenure)
+
     def close(self, *, failing: bool = False, ending: bool = False) -> None:
         """Close as `aclose` does; block until then."""
         run(self.aclose, failing=failing, ending=ending)
@@ -557,9 +562,10 @@ class LockScope:
 
 #: The participants in the release of locks in this process: the model layer's, once it is loaded.
 #: Its `leaving(tenure)` finishes the writes that were begun under the lock, before the release; an
-#: error reaches the code that leaves the lock, after it. Where its `holds(tenure)` is true, the
-#: lock stays held for now, and `postpone(tenure, release)` calls `release` later; it returns a weak
-#: reference to what lives until then.
+#: error reaches the code that leaves the lock, after it. `finish_own(tenure)` waits for those that
+#: this thread has begun. Where its `holds(tenure)` is true, the lock stays held for now, and
+#: `postpone(tenure, release)` calls `release` later; it returns a weak reference to what lives
+#: until then.
 participants: list[Any] = []
 
 
@@ -586,6 +592,14 @@ def _finish_writes(tenure: HeldLock, failing: bool = False) -> None:
             if not failing:
                 raise
             log.exception("a write under lock %s failed as well", quoted(tenure.lock_id))
+
+
+async def _awrites_finished(tenure: HeldLock, failing: bool = False) -> None:
+    """Finish the writes under a lock. A task waits in another thread for those of other threads."""
+    if in_event_loop():
+        for participant in participants:
+            participant.finish_own(tenure)
+    await in_thread(functools.partial(_finish_writes, tenure, failing))
 
 
 def _has_to_stay(tenure: HeldLock) -> bool:

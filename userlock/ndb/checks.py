@@ -102,10 +102,11 @@ def _as_lock_id(value: object) -> str | None:
 def _finding_of_move(
     entity: Any, lock_id: str, before: str, stamp: Any, held: Mapping[str, HeldLock]
 ) -> Finding | None:
-    """Check an entity that changes its owner: both locks must be held from the read to the put."""
+    """Check an entity that changes its owner: its lock must be held from the read to the put, and
+    that of the new owner at the put."""
     for each in (before, lock_id):
         tenure = held.get(each)
-        if tenure is None or stamp.held.get(each) is not tenure:
+        if tenure is None or (each == before and stamp.held.get(each) is not tenure):
             when = "it is put" if tenure is None else "it was read"
             return errors.LockIdChanged, (
                 f"its lock was {quoted(before)} when it was read and is {quoted(lock_id)} now; "

@@ -147,6 +147,8 @@ class Ledger:
             del seen[next(iter(seen))]
         if put:
             _note(self._puts, name, mine)
+            if self.deletions:
+                self.deletions.pop(name, None)
 
     def last(self, ndb_key: Any) -> Stamp | None:
         """Return the stamp of the last version that the request has seen; None if it is unknown."""

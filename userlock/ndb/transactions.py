@@ -16,6 +16,7 @@ import contextlib
 import functools
 import inspect
 import logging
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar, overload
@@ -40,7 +41,7 @@ from userlock.ndb.context import (
     known_notes,
     request_notes,
 )
-from userlock.ndb.pending import books_of, finish, note_failure, wait_for_all
+from userlock.ndb.pending import books_of, finish, note_failure, wait_for, wait_for_all
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,14 @@ class DatastoreParticipant:
         books = notes_of(tenure).get("books")
         if isinstance(books, Books):
             finish(books, f"lock {quoted(tenure.lock_id)}", wait=not self.holds(tenure))
+
+    def finish_own(self, tenure: HeldLock) -> None:
+        """Wait for the writes under the lock that this thread has begun: no other may send them."""
+        books = notes_of(tenure).get("books")
+        if isinstance(books, Books):
+            for write in tuple(books.writes.values()):
+                if write.begun_by == threading.get_ident():
+                    wait_for(write)
 
     def holds(self, tenure: HeldLock) -> bool:
         """Return whether the lock stays for now: inside a transaction, until that is over."""

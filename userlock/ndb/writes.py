@@ -49,7 +49,7 @@ from userlock.ndb.context import (
 from userlock.ndb.patches import is_complete, path_of
 from userlock.ndb.pending import PendingWrite, books_of, note_failure, wait_for_key
 from userlock.ndb.policies import WritePolicy
-from userlock.ndb.provenance import NO_LOCKS, Stamp, stamp_of
+from userlock.ndb.provenance import NO_LOCKS, Stamp, stamp_of, version_of
 from userlock.ndb.wire import TicketedKey, number_in
 from userlock.reports import REPORTS, unlocked_blocks
 from userlock.settings import Enforcement, Reaction, Settings
@@ -460,7 +460,8 @@ class Put(Write):
         if self.stamp is not None and self.stamp.version != provenance.DELETED:
             return False
         if (
-            self._inserts
+            self.stamp is not None  # it was read, and is created again
+            or self._inserts
             or self._model._write_policy is WritePolicy.WRITE_ONCE
             or self._ledger.was_allocated(self.key)
         ):
@@ -580,7 +581,9 @@ class Delete(Write):
 
     def landed(self, outcome: Landed) -> None:
         """Note it: a put of an object of that version creates the entity again."""
-        self._ledger.deleted(self.key, self.read_version)
+        before = self._before  # in its transaction: it has landed just now
+        put = None if before is None else before.entity
+        self._ledger.deleted(self.key, self.read_version if put is None else version_of(put))
 
 
 class _Group(NamedTuple):

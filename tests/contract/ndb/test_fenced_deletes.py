@@ -82,6 +82,51 @@ def test_an_object_that_was_deleted_can_be_put_again(key: Any) -> None:
     assert stored(key) == (0, None)
 
 
+@pytest.mark.parametrize("writes", ["d", "pd", "ppd", "pdp", "pdpd"])
+@pytest.mark.parametrize("again", [lambda put: put(), ndb.transaction])
+def test_so_can_one_that_was_put_and_deleted_in_a_transaction(
+    key: Any, writes: str, again: Callable[[Any], Any]
+) -> None:
+    def delete_and_put() -> None:
+        learner = key.get()
+
+        def act() -> None:
+            for each in writes:
+                learner.points += 1  # else a put would keep the version
+                learner.put() if each == "p" else key.delete()
+
+        ndb.transaction(act)
+        learner.points = 5
+        again(learner.put)
+
+    run(delete_and_put)
+    assert stored(key) == (5, None)
+
+
+@pytest.mark.parametrize("blind_overwrites", ["raise", "off"])
+@pytest.mark.parametrize("again", [lambda put: put(), ndb.transaction])
+def test_but_not_over_an_entity_that_was_created_since(
+    key: Any,
+    store: MemoryStore,
+    elsewhere: Elsewhere,
+    blind_overwrites: Any,
+    again: Callable[[Any], Any],
+) -> None:
+    userlock.configure(blind_overwrites=blind_overwrites)
+
+    def delete_and_put() -> None:
+        learner = key.get()
+        key.delete()
+        store.evict("ann")
+        elsewhere(lambda: Learner(key=key, points=7).put())
+        learner.points = 5
+        with pytest.raises(userlock.EntityExistsError):
+            again(learner.put)
+
+    run(delete_and_put)
+    assert stored(key) == (7, None)
+
+
 def rename_first(old: Any, entity: Any) -> None:
     entity.key = ndb.Key(Learner, "ann-renamed")
     entity.put()

@@ -65,6 +65,25 @@ def test_each_lock_waits_for_a_delete_whose_key_names_none() -> None:
 
 
 @pytest.mark.usefixtures("key")
+@pytest.mark.parametrize("act", [lambda key: key.get().put_async(), lambda key: key.delete_async()])
+@pytest.mark.parametrize("how", ["leaving", "finishing"])
+def test_so_does_a_coroutine(act: Callable[[ndb.Key], Any], how: str, caplog: Any) -> None:
+    """The thread that leaves the lock for it could not send them."""
+
+    async def begin() -> None:
+        async with userlock.global_lock("ann"):
+            future = act(ndb.Key(Learner, "ann"))
+            if how == "finishing":  # before an answer is sent
+                await userlock.current_scope().afinish_writes()
+                assert future.done()
+        assert future.done()
+        future.result()
+
+    asyncio.run(begin())
+    assert caplog.text == ""
+
+
+@pytest.mark.usefixtures("key")
 def test_an_error_in_the_block_is_not_hidden_by_that_of_a_pending_put(
     store: MemoryStore, elsewhere: Elsewhere, caplog: pytest.LogCaptureFixture
 ) -> None:

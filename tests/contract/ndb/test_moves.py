@@ -71,7 +71,8 @@ def give_to_bob(key: ndb.Key) -> None:
         (BOTH, BOTH, None),
         (("ann",), ("ann",), "'bob' was not held when it is put"),
         (("bob",), ("bob",), "'ann' was not held when it is put"),
-        (("ann",), BOTH, "'bob' was not held when it was read"),
+        (("ann",), BOTH, None),
+        (("bob",), BOTH, "'ann' was not held when it was read"),
         (BOTH, ("bob",), "'ann' was not held when it is put"),
     ],
 )
@@ -103,6 +104,14 @@ def test_from_ann_to_bob(
     assert "test_from_ann_to_bob" in str(error.put_at)
     assert "global_locks" in str(error)
     assert owner_of(key) == "ann"
+
+
+def test_an_object_from_the_cache(key: ndb.Key) -> None:
+    with userlock.global_lock("ann"):
+        project = key.get()
+        give_to_bob(key)
+        assert key.get() is project
+    assert owner_of(key) == "bob"
 
 
 def test_and_put_again_under_the_new_one(key: ndb.Key) -> None:
