@@ -225,6 +225,8 @@ class Worker:
             row = queue.first(micros_now(self.clock))
             if row is None:
                 return ran
+            if ran is Outcome.RAN:
+                tenure = tenure.yield_to_waiters()
             key = row.key
             claim = self._claim(key, tenure, None if row.arguments is None else row)
             if claim is not None:
@@ -242,7 +244,6 @@ class Worker:
                 queue, read = Queue(self.outbox, until.root()), True
             else:
                 queue.remove(row)
-                tenure = tenure.yield_to_waiters()
         return ran
 
     def cancel(self, key: Any) -> bool:
