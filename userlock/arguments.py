@@ -51,12 +51,6 @@ def check_bool(name: str, value: object) -> bool:
     return value
 
 
-def check_callable(name: str, value: object) -> None:
-    """Raise TypeError if a value cannot be called."""
-    if not callable(value):
-        raise TypeError(f"{name} must be a function, not {value!r:.80}")
-
-
 def check_errors(name: str, kinds: Iterable[object]) -> None:
     """Raise TypeError if one of some values is no class of errors."""
     for kind in kinds:

@@ -196,6 +196,7 @@ class Flow:
         check_kind("final", final, Mapping | None, "a mapping of errors to statuses")
         final = {kind: check_status(status) for kind, status in (final or {}).items()}
         check_errors("final=", final)
+        check_kind("transient", transient, tuple | list, "a tuple of classes of errors")
         check_errors("transient=", transient)
         with self._step(name):
             points, point = self._points, self._reached(name, "call")

@@ -90,7 +90,7 @@ class RequestRow(PackedModel):
 
     @classmethod
     def fields_of(cls, key: Any, now: int) -> dict[str, Any] | None:
-        """Return the fields of a row, for a reader; none if it has expired; None: it is missing."""
+        """Return the fields of a row, for a reader; {} if it has expired, None if it is missing."""
         found = cls.stored(key)
         if found is None:
             return None

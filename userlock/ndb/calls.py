@@ -114,9 +114,10 @@ class Running:
 
         def send(call: Call) -> Any:
             if call.rpc != "rollback":
-                raise errors.FailedPrecondition("the write was interrupted")
+                raise unsent
             return begin(call)
 
+        unsent = errors.FailedPrecondition("the write was interrupted")
         begin, self._send = self._send, send
         self._take_result = lambda _: (None, error)
         if None not in self._answers:  # nothing is under way
@@ -126,8 +127,7 @@ class Running:
                 answered = functools.partial(self._answered, self._answers, index)
                 self._calls[index].add_done_callback(answered)
             elif answer is None:
-                unsent = Answer(None, errors.FailedPrecondition("the write was interrupted"))
-                self._answered(self._answers, index, unsent)
+                self._answered(self._answers, index, Answer(None, unsent))
 
     def _finish(self) -> None:
         with self._mutex:

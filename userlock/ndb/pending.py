@@ -302,8 +302,8 @@ def _run_until_done(write: PendingWrite, eventloop: Any) -> bool:
 
 
 def _is_exhausted(eventloop: Any, future: Any) -> bool:
-    """Run an event loop until a future is done, for a while; return whether it has nothing to do
-    before. It may wait for the reply to an RPC that an exception has lost."""
+    """Run an event loop until a future is done, or for `_LOOK_SECONDS`, as it may wait for a reply
+    that an exception has lost. Returns whether it has run out of things to do."""
     late = tasklets.Future("it is time to look")
 
     def wake() -> None:
@@ -349,8 +349,8 @@ def wait_for_all(context: Any) -> Any:
     """Wait for the writes that this thread has under way on the event loop of a context. Those of
     other threads may need this one to go on; fencing keeps the two apart.
 
-    Inside of such a wait a future of their end is returned: many tasklets would run the event loop
-    inside of each other, until Python refuses.
+    A call within such a wait does not wait. It returns a future that is done when they are: many
+    tasklets that wait would run the event loop inside of each other, until Python refuses.
     """
     writes = [
         write

@@ -54,7 +54,7 @@ _TOGETHER_SECONDS = 0.1
 _LOCK_SECONDS = 10.0
 #: For the messages of a batch, in seconds.
 _WAKE_SECONDS = 2.0
-#: Above 0.
+#: The lowest rate of a redrive, in jobs a second.
 _LEAST_RATE = 1e-6
 #: A redrive that is stopped ends within this time. In seconds.
 _NAP_SECONDS = 0.2

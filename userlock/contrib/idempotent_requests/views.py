@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import IO, Any, Generic, Literal, NamedTuple, NoReturn, TypedDict, TypeVar
 
-from userlock.arguments import check_bool, check_callable, check_count
+from userlock.arguments import check_bool, check_count, check_kind
 from userlock.errors import (
     ConfigurationError,
     NotSignedIn,
@@ -146,9 +146,8 @@ def owner_of(user_id: str | int | None) -> str:
 
 def check_askers(user: object, key: object) -> None:
     """Refuse texts and the like, which would fail in each request."""
-    check_callable("user", user)
-    if key is not None:
-        check_callable("key", key)
+    check_kind("user", user, Callable, "a function")
+    check_kind("key", key, Callable | None, "a function")
 
 
 def _key(given: str | None) -> str:
