@@ -84,7 +84,7 @@ class RenewalThread:
                 task, due = self._first()
                 if task is None or due > self._clock.now():
                     return None if task is None else due
-                del self._due[task]
+                self._due.pop(task, None)
             again = self._call(task)
             if again is not None:
                 with self._mutex:

@@ -212,7 +212,7 @@ class PendingWrite:
         for books in self.books:
             books.writes.pop(self.number, None)
         if self._flying and self._flying.get(self.key) is self:
-            del self._flying[self.key]
+            self._flying.pop(self.key, None)  # as another thread may, which has waited for it
         self.future = None
 
     def _over(self, future: Any) -> None:
@@ -339,7 +339,7 @@ def wait_for_key(ndb_key: Any, flying: dict[Any, Any]) -> None:
     sends the writes of one turn in one commit, which must not change an entity twice."""
     while (write := flying.get(ndb_key)) is not None and wait_for(write):
         if flying.get(ndb_key) is write:  # another one may have begun meanwhile
-            del flying[ndb_key]
+            flying.pop(ndb_key, None)
 
 
 _waiting: contextvars.ContextVar[bool] = contextvars.ContextVar("userlock_waiting", default=False)

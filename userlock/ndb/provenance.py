@@ -6,6 +6,7 @@ read is not checked. When a put has landed, its object gets a new stamp.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -144,7 +145,7 @@ class Ledger:
         # The answer to an earlier read may come after that to a put.
         seen[name] = before if before.version > stamp.version else mine
         if len(seen) > MOST_SEEN:
-            del seen[next(iter(seen))]
+            _forget_oldest(seen)
         if put:
             _note(self._puts, name, mine)
             if self.deletions:
@@ -201,4 +202,9 @@ def _note(facts: dict[Any, Any], name: Any, fact: Any) -> None:
     facts.pop(name, None)
     facts[name] = fact
     if len(facts) > MOST_SEEN:
+        _forget_oldest(facts)
+
+
+def _forget_oldest(facts: dict[Any, Any]) -> None:
+    with contextlib.suppress(KeyError, RuntimeError):  # another thread of the request does it
         del facts[next(iter(facts))]

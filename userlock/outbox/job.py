@@ -276,7 +276,8 @@ class Job(Generic[_P, _R]):
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"job {self.name}: {error}") from None
-        owner = check_lock_id(next(iter(bound.arguments.values()))) if self.has_owner else None
+        first = next(iter(bound.arguments.values()), None)
+        owner = check_lock_id(first) if self.has_owner else None
         tier = self.tier if tier is None else tier
         if not self._waker.knows(tier):
             raise ValueError(f"job {self.name}: the outbox has no tier {tier!r:.80}")

@@ -220,6 +220,12 @@ class TestBadInput:
         for call in ({}, {"cent": 1}, {"cents": 1, "more": 2}):
             with pytest.raises(TypeError, match="pay"):
                 pay.stage_now("ann", **call)
+
+        @outbox.job
+        def greet(user_id: str = "ann") -> None: ...
+
+        with pytest.raises(TypeError, match="a lock id must be"):
+            greet.stage_now()
         assert pay("ann", 5) is None, "a call of the job is a call of the function"
 
     def test_functions_that_cannot_be_jobs(self, outbox: Outbox) -> None:
