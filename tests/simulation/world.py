@@ -242,6 +242,9 @@ class Wire(LeaseStore):
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
         self._process = process
+        wake_ups = world.watch.store.wake_ups
+        if wake_ups is not None:  # those of a process, which are all lost
+            self.wake_ups = type(wake_ups)()
 
     def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
         watch, who = self._world.watch, self._process

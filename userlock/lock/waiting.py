@@ -488,12 +488,13 @@ class _Wait:
         polling, local = self._policy.polling, self._parts.local
         if record is None:
             return polling.most_seconds
-        if turn.position and local.is_woken(self._claim, record):
+        woken = self._wake_ups is not None and self._wake_ups.come
+        # (Where the store wakes, a waiter that leaves rings nobody, and a wake-up may be lost.)
+        if turn.position and not woken and local.is_woken(self._claim, record):
             seconds = LED_SECONDS
         else:
             typical = self._parts.hold_times.typical(record.holder.priority)
             held = self._held(turn, record, typical, now)
-            woken = self._wake_ups is not None and self._wake_ups.come
             seconds = delay(turn.position, typical, held, polling, woken=woken)
         if turn.position:
             seconds *= self._parts.random.uniform(0.8, 1.0)  # not all at once

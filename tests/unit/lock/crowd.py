@@ -136,9 +136,14 @@ class Crowd:
 
 
 @contextlib.contextmanager
-def gathering(clock: ManualClock, policy: LockPolicy | None = None) -> Iterator[Crowd]:
-    """Yield a crowd around one lock. The steps of its callers take no time."""
-    watch = Watch(MemoryStore(clock=clock), clock)
+def gathering(
+    clock: ManualClock, policy: LockPolicy | None = None, *, wakes: bool = False
+) -> Iterator[Crowd]:
+    """Yield a crowd around one lock. The steps of its callers take no time.
+
+    `wakes`: the store wakes waiters, but all its wake-ups are lost.
+    """
+    watch = Watch(MemoryStore(clock=clock, wakes=wakes), clock)
     with World(clock, watch, policy=policy).running() as world:
         crowd = Crowd(world)
         crowd.leases = {}

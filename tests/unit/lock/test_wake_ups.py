@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from tests.unit.lock.crowd import gathering
 from userlock import LockService
 from userlock.events import Listeners
 from userlock.lock.policy import LockPolicy
@@ -91,6 +92,17 @@ class TestALostWakeUp:
         monkeypatch.undo()
         assert two.late_after(0.05) < 1e-6
         assert two.store.wake_ups.come
+
+
+def test_a_lost_wake_up_costs_no_position(clock: ManualClock) -> None:
+    """Of a waiter that came while another one of its process was first."""
+    with gathering(clock, wakes=True) as crowd:
+        crowd.comes("holder", hold=0.3)
+        process = crowd.comes("first", after=0.01)
+        crowd.comes("second", after=0.29, process=process)
+        crowd.comes("third", after=0.43)
+        crowd.ends()
+        assert crowd.order == ["holder", "first", "second", "third"]
 
 
 def test_a_wake_up_for_nothing_costs_one_poll(clock: ManualClock) -> None:
