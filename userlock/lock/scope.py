@@ -241,6 +241,7 @@ class LockScope:
         )
         if end is not None:
             end.attempt = attempt
+        tenure = None
         try:
             lease = await service.acquired(attempt, _Holding(self) if nested else ())
             if end is None:
@@ -257,6 +258,8 @@ class LockScope:
             with _mutex: self.held = {**self.held, lock_id: tenure}  # fmt: skip  # noqa: E701
         except BaseException:  # (after its own errors, nothing is left to undo)
             if end is None:  # a block undoes it itself
+                if tenure is not None:
+                    self._remove(tenure)
                 await service.undo(attempt)
             raise
         if heartbeat or (lease.degraded and not service.requests_only):

@@ -1,8 +1,8 @@
 """An exception at any line of the library leaves the lock free, or to the end of its lease.
 
-As a signal handler raises it (Celery's soft time limit, RQ's time-outs, Ctrl-C): at each line and
-each call of a scenario, one after the other. Afterwards the lock is not entered again without the
-store, not renewed, and no scope is left behind.
+As a signal handler raises it (Celery's soft time limit, RQ's time-outs, Ctrl-C): at each line, each
+call and each return from a C function of a scenario, one after the other. Afterwards the lock is
+not entered again without the store, not renewed, and no scope is left behind.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from userlock.testing import ManualClock
 from userlock.waits import blocking
 
 LEASE = 5.0
+_POINTS = "call", "line", "c_return"
 #: How often it raises at the same line of one run: a waiter polls many times.
 _OFTEN = 3
 #: Longer than any lease here, and the grace of the store.
@@ -61,22 +62,31 @@ class Interrupter:
         if not name.startswith(_OURS) or name.endswith(_NOT_OURS):
             return None
         point = frame.f_code, frame.f_lineno, event
-        self._seen[point] += event in ("call", "line")
-        if 0 < self._seen[point] <= _OFTEN and event in ("call", "line"):
+        self._seen[point] += event in _POINTS
+        if 0 < self._seen[point] <= _OFTEN and event in _POINTS:
             self.count += 1
             if self.count == self._at:
                 self.where = f"{frame.f_code.co_filename}:{frame.f_lineno} ({event})"
-                sys.settrace(None)
+                _trace(None, None)
                 raise Interrupt
         return self
 
+    def _profile(self, frame: FrameType, event: str, argument: object) -> None:
+        if event == "c_return":  # where a `with` has left a mutex, and its line is not over
+            self(frame, event, argument)
+
     @contextlib.contextmanager
     def tracing(self) -> Iterator[None]:
-        sys.settrace(self)
+        _trace(self, self._profile)
         try:
             yield
         finally:
-            sys.settrace(None)
+            _trace(None, None)
+
+
+def _trace(trace: Any, profile: Any) -> None:
+    sys.settrace(trace)
+    sys.setprofile(profile)
 
 
 Scenario = Callable[[LockService], object]
@@ -130,6 +140,19 @@ def acquired_in_a_scope(_: LockService) -> None:
         userlock.release_lock("ann")
 
 
+def caught_in_a_scope(service: LockService) -> None:
+    """A time limit around one call, after which the request goes on."""
+    with userlock.scope():
+        try:
+            userlock.acquire_lock("ann", lock_timeout=LEASE)
+        except Interrupt:
+            _trace(None, None)
+            with contextlib.suppress(LockTimeout):  # it is held to the end of the scope, or free
+                service.acquire("ann", wait_timeout=0, lock_timeout=LEASE)
+                with contextlib.suppress(LockTimeout), userlock.global_lock("ann", wait_timeout=0):
+                    pytest.fail("it is entered beside its holder")
+
+
 def left_to_the_scope(_: LockService) -> None:
     with userlock.scope():
         userlock.acquire_lock("ann", lock_timeout=LEASE, heartbeat=True)
@@ -175,7 +198,7 @@ def timed_out(service: LockService) -> None:
         pass
 
 
-QUICK: list[Scenario] = [a_block, acquired_in_a_scope, extended]
+QUICK: list[Scenario] = [a_block, acquired_in_a_scope, caught_in_a_scope, extended]
 SCENARIOS: list[Scenario] = [
     *QUICK,
     *(a_heartbeat, a_kept_object, a_decorated_function, nested, several, in_a_scope),
