@@ -13,6 +13,7 @@ import userlock
 from userlock.constraints import Quota
 from userlock.contrib.flask import UserLock, user_lock
 from userlock.contrib.idempotent_requests.views import IdempotentView
+from userlock.contrib.opentelemetry import instrument
 from userlock.deletion import Tree
 from userlock.idempotency import Flows
 from userlock.lock.lease import check_max_waiting
@@ -59,6 +60,8 @@ OPTIONS: dict[str, tuple[Callable[[Any], object], tuple[float, ...], tuple[float
     "wait_timeout": (
         lambda given: userlock.global_lock("ann", wait_timeout=given), (0, 5), (-0.001, 1e9)),
     "wait_timeout ": (yielded, (0, 5), (-0.001, 1e9)),
+    "heartbeat_lock_timeout": (
+        lambda given: userlock.LockPolicy(heartbeat_lock_timeout=given), (0.001, 5), (0, MONTH)),
     "max_waiting": (check_max_waiting, (0, 3, 10**6), (-1, 1.0)),
     "ages_after": (lambda given: userlock.PriorityPolicy(
         wait_timeout=5, lock_timeout=5, ages_after=given), (0, 2.5), (-1,)),
@@ -120,6 +123,9 @@ OTHERS: dict[str, tuple[Callable[[Any], object], tuple[Any, ...]]] = {
     "context_options": (lambda given: web(context_options=given), (5, [])),
     "allowed": (lambda given: user_lock("user_id", allowed=given), (5, True)),
     "wait_timeout": (lambda given: user_lock("user_id", wait_timeout=given), (True, "5")),
+    "lock_id": (lambda given: instrument(lock_id=given), ("no", 1)),
+    "blocked_by": (lambda given: instrument(blocked_by=given), ("no", 0)),
+    "outbox": (lambda given: instrument(outbox=given), (5, Outbox)),
 }
 
 

@@ -90,6 +90,7 @@ except ImportError as error:
 
 from userlock import events
 from userlock._version import __version__
+from userlock.arguments import check_bool, check_kind
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.events import LISTENERS, Acquired, Event, JobRan, Listeners, RequestServed
 from userlock.fork import reset_in_child
@@ -179,9 +180,12 @@ def instrument(
     Returns:
         The listener that was added.
     """
-    if outbox is not None:
-        _OutboxGauges(outbox, SYSTEM_CLOCK).create(meter_provider)
     listener = OpenTelemetryListener(meter_provider=meter_provider, **options)
+    if outbox is not None:
+        from userlock.outbox import Outbox  # loads ndb
+
+        check_kind("outbox", outbox, Outbox, "a userlock.outbox.Outbox")
+        _OutboxGauges(outbox, SYSTEM_CLOCK).create(meter_provider)
     (LISTENERS if listeners is None else listeners).add(listener)
     return listener
 
@@ -209,8 +213,8 @@ class OpenTelemetryListener:
         blocked_by: bool = True,
         time_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        self._lock_id = lock_id
-        self._blocked_by = blocked_by
+        self._lock_id = check_bool("lock_id", lock_id)
+        self._blocked_by = check_bool("blocked_by", blocked_by)
         self._time_ns = time_ns
         self._tracer = trace.get_tracer(_NAME, __version__, tracer_provider)
         meter = metrics.get_meter(_NAME, __version__, meter_provider)

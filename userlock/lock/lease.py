@@ -74,9 +74,9 @@ def check_lock_id(lock_id: object) -> str:
     return lock_id
 
 
-def check_lock_timeout(value: object) -> float:
+def check_lock_timeout(value: object, name: str = "lock_timeout") -> float:
     """Return a usable lease length in seconds, or a clear error."""
-    return check_seconds("lock_timeout", value, most=MAX_LEASE_SECONDS)
+    return check_seconds(name, value, most=MAX_LEASE_SECONDS)
 
 
 def check_wait_timeout(value: object) -> float:

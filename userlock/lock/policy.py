@@ -83,7 +83,7 @@ class LockPolicy:
     heartbeat_lock_timeout: float = 10.0
 
     def __post_init__(self) -> None:
-        check_lock_timeout(self.heartbeat_lock_timeout)
+        check_lock_timeout(self.heartbeat_lock_timeout, "heartbeat_lock_timeout")
         _check_type("interactive", self.interactive, PriorityPolicy)
         _check_type("batch", self.batch, PriorityPolicy)
 

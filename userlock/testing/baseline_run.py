@@ -50,6 +50,7 @@ class BaselineRun:
         #: Every site is tolerated, to be written down.
         self._recording = self.writing or self.path is None
         self._partial = _is_partial(self.config)
+        self._passed: set[str] = set()
         self._test = ""
         #: New violations of the current phase, in order.
         self._new: list[tuple[Site, WriteViolation]] = []
@@ -135,6 +136,13 @@ class BaselineRun:
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         self._partial = self._partial or bool(items)
 
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self._partial = self._partial or not report.passed
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.passed:
+            self._passed.add(report.nodeid)
+
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Take over the sites of a worker of xdist. One that crashed has none."""
@@ -146,7 +154,7 @@ class BaselineRun:
         for line, facts, times, test in output["seen"]:
             self._note(Site.parse(line), facts, times, test)
 
-    def pytest_sessionfinish(self, exitstatus: int) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         output = getattr(self.config, "workeroutput", None)
         if output is not None:
             seen = [
@@ -154,8 +162,9 @@ class BaselineRun:
             ]
             output[_OUTPUT_KEY] = {"partial": self._partial, "seen": seen}
             return
-        # A test that failed may have ended before a known put.
-        whole = not self._partial and exitstatus == pytest.ExitCode.OK
+        # A test that failed, or was not run, may have ended before a known put.
+        passed = 0 < len(self._passed) == session.testscollected
+        whole = passed and not self._partial and exitstatus == pytest.ExitCode.OK
         if self.report is not None:
             self._write_report(self.report)
         if self.path is not None and self.writing:
@@ -177,8 +186,8 @@ class BaselineRun:
         self._lines += update.lines(self._shown(path))
         if stale and not whole:
             self._lines.append(
-                f"{counted(len(stale), 'put site')} not seen, and kept: tests failed, or were "
-                f"left out"
+                f"{counted(len(stale), 'put site')} not seen, and kept: tests failed, were "
+                f"skipped or left out"
             )
 
     def _compare(self, *, whole: bool) -> None:
@@ -200,7 +209,8 @@ class BaselineRun:
 
 
 def _is_partial(config: pytest.Config) -> bool:
-    if config.getoption("lf", False):
+    typed = config.invocation_params.args
+    if config.getoption("lf", False) or any(str(each).startswith("--ignore") for each in typed):
         return True
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         return False

@@ -154,9 +154,10 @@ def _baseline_run(config: pytest.Config, test_code: TestCode) -> BaselineRun | N
     if path is None and not report:
         return None
     report_path = here / report if report else None
-    for each in (path, report_path):
-        if each is not None and not each.parent.is_dir():
-            raise pytest.UsageError(f"{each} cannot be written: there is no such folder")
+    for each in filter(None, (path, report_path)):
+        if each.is_dir() or not each.parent.is_dir():
+            why = "it is a folder" if each.is_dir() else "there is no such folder"
+            raise pytest.UsageError(f"{each} cannot be written: {why}")
     try:
         baseline = Baseline() if path is None else Baseline.read(path, missing_ok=writing)
     except BaselineError as error:
