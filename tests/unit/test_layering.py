@@ -18,6 +18,7 @@ FLOORS = (
         "fork",
         "json_values",
         "platforms",
+        "signals",
         "words",
         "_version",
     ),

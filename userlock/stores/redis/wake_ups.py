@@ -28,6 +28,7 @@ from userlock.clock import SYSTEM_CLOCK
 from userlock.fork import reset_in_child
 from userlock.lock.lease import process_of
 from userlock.lock.store import Stored, StoreUnavailable, WakeUps
+from userlock.signals import raised_by_handler
 from userlock.stores.redis.connections import TROUBLE, Connection, packed
 from userlock.stores.stream import poll_of
 from userlock.waits import Bell
@@ -170,8 +171,10 @@ class RedisWakeUps(WakeUps):
                 connection.close()
                 raise
             self._line = _Line(connection, self._now())
-        except (StoreUnavailable, *TROUBLE):
-            pass  # waiters poll; trouble with the server shows there
+        except (StoreUnavailable, *TROUBLE) as error:
+            if raised_by_handler(error):
+                raise
+            # Otherwise waiters poll; trouble with the server shows there.
         finally:
             self._subscribing.release()
 
@@ -194,8 +197,10 @@ class RedisWakeUps(WakeUps):
                 line.listener, bell.disturb = bell, line.interrupt
                 if not bell.rung:
                     await self._listen(line, bell, left)
-            except TROUBLE:
+            except TROUBLE as error:
                 self._lose(line)
+                if raised_by_handler(error):
+                    raise
             finally:
                 bell.disturb = None
                 line.leave()
