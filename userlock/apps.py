@@ -61,7 +61,7 @@ def find_in_app(
     _import(module_name)
     found = {same(each): each for each in list(_made) if isinstance(each, kind)}
     if len(found) != 1:
-        number = f"{len(found)} objects" if found else "none"
+        number = f"{len(found)} objects" if found else "no object"
         raise ConfigurationError(
             f"the app {legible(name, _SHOWN)} has {number} that could be its {noun}. To fix it: "
             f"name it, as in {variable_of(noun)}={module_name}:{noun}"

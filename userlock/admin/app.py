@@ -20,7 +20,7 @@ from userlock.errors import ConfigurationError, LockTimeout, NoService
 from userlock.events import LISTENERS, Event, JobRan, RequestServed
 from userlock.lock.configuration import configure, defaults
 from userlock.ndb.client import DATASTORE_ERRORS
-from userlock.words import escaped, legible
+from userlock.words import escaped, legible, text_of
 
 _T = TypeVar("_T")
 
@@ -96,7 +96,15 @@ Every action has --help. USERLOCK_SHOW_IDS=masked or hashed hides ids, keys and 
                     ids.use(form)  # the operator's word counts, not the app's
                 if defaults.service is None and invocation.names_store:
                     configure(service=invocation.service())
-                with self.context(found):
+                with contextlib.ExitStack() as opened:
+                    try:
+                        opened.enter_context(self.context(found))
+                    except (ConfigurationError, *DATASTORE_ERRORS):
+                        raise
+                    except (Exception, SystemExit) as error:
+                        text = legible(text_of(error), 200)
+                        says = f"the app's function for an ndb client fails: {text}"
+                        raise CommandError(says) from error
                     yield found
         except NoService as error:
             raise CommandError(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -131,12 +131,12 @@ def _documents(lines: Iterator[str]) -> Iterator[Any]:
     """Give the document of each line, or the one array that all lines are."""
     first = next((line for line in lines if line.strip()), "")
     lines = itertools.chain([first], lines)
-    if first.lstrip().startswith("["):
-        kept = list(lines)
-        with contextlib.suppress(ValueError, RecursionError):
-            yield json.loads("".join(kept))
-            return
-        lines = iter(kept)
+    if re.match(r"\s*\[\s*(\{|$)", first):
+        try:
+            yield json.loads("".join(lines))
+        except (ValueError, RecursionError):
+            yield {FACTS_KEY: None}  # cut off: counts as unreadable
+        return
     for line in lines:  # one of them may begin like an array
         if FACTS_KEY in line:
             try:

@@ -114,9 +114,17 @@ def kind_of(store: LeaseStore) -> Any:
     return None
 
 
+def _place(text: str) -> str:
+    if re.fullmatch(r"[\w.:-]*(/[\w()-]*)?", text):
+        return text
+    # Not shown: it may be a URL with a password.
+    raise argparse.ArgumentTypeError("expected PROJECT/DATABASE, as in my-project/(default)")
+
+
 @command(
     argument(
         "--datastore",
+        type=_place,
         nargs="?",
         const="",
         metavar="PROJECT/DATABASE",

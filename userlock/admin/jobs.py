@@ -516,9 +516,9 @@ def _refusal(options: argparse.Namespace, console: Console, chosen: Chosen, tota
         return f"there are {_MOST_PURGED:,} dead jobs or more: name a --cause"
     jobs = counted(total, "dead job")
     if options.yes not in (None, total):
-        return f"there are {jobs}, not {options.yes:,}"
+        return f"found {jobs}, not {options.yes:,}"
     if not total:
-        return "no dead job is meant"
+        return "there are no such dead jobs"
     if options.yes is not None:
         return ""
     if not options.key:
@@ -529,7 +529,7 @@ def _refusal(options: argparse.Namespace, console: Console, chosen: Chosen, tota
     if not console.agrees(f"Delete {jobs} for good? They will never run."):
         return "you said no"
     if console.ask("Type their number to delete them: ").replace(",", "") != str(total):
-        return f"there are {jobs}, and you typed another number"
+        return f"found {jobs}, and you typed another number"
     return ""
 
 

@@ -262,7 +262,7 @@ _LABELS = ("process", "request", "priority", "since", "lease", "waits for")
     cli.argument("lock_ids", metavar="ID", nargs="*", help="show only these locks"),
     cli.flag("--contended", "only locks with waiters"),
     cli.flag("--follow", "list them again and again, until Ctrl-C"),
-    cli.flag("--all", "list all of many, page by page, in no order"),
+    cli.flag("--all", "list all of many, page by page, in no order (Redis)"),
     cli.option("--interval", "S", _INTERVAL, cli.seconds, 1.0),
 )
 def locks(options: argparse.Namespace, invocation: Invocation) -> int:

@@ -92,6 +92,19 @@ def test_the_option_overrides_the_environment(terminal: Terminal) -> None:
     assert "no module nowhere" in terminal.run("outbox", "status").err
 
 
+@pytest.mark.parametrize("fails", ["1 / 0", "exit('no project')", "needs()"])
+def test_a_client_that_cannot_be_made_is_the_apps_fault(
+    app: Path, terminal: Terminal, fails: str
+) -> None:
+    text = "import userlock.outbox\ndef needs(x): ...\n"
+    text += f"outbox = userlock.outbox.Outbox('inline://', client=lambda: {fails})\n"
+    (app / "wrong.py").write_text(text)
+    outcome = terminal.run("outbox", "status", "--app", "wrong:outbox")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "the app's function for an ndb client fails: " in outcome.err
+    assert "Traceback" not in outcome.err
+
+
 def test_an_outbox_without_a_client_says_so(terminal: Terminal) -> None:
     outcome = terminal.run("outbox", "status", "--app", "shop:outbox")
     assert (outcome.code, outcome.out) == (2, "")

@@ -175,6 +175,7 @@ def test_from_another_folder(terminal: Terminal) -> None:
             "2 unreadable records of put sites left out",
             [FINISH],
         ),
+        (['[{"insertId":'], "1 unreadable record of put sites left out", []),
         (["plain text"], "no put site in the logs", []),
     ],
 )

@@ -74,6 +74,12 @@ def test_a_wrong_address(url: str, says: str, capsys: pytest.CaptureFixture[str]
     assert "secret" not in error
 
 
+def test_an_address_in_place_of_a_database(capsys: pytest.CaptureFixture[str]) -> None:
+    error = complaint(capsys, "doctor", "--datastore", "redis://u:secret@h/0")
+    assert "expected PROJECT/DATABASE" in error
+    assert "secret" not in error
+
+
 def test_a_missing_extra_is_named(terminal: Terminal) -> None:
     def connect(url: str, clock: object) -> userlock.LockService:
         raise ImportError("the Redis store needs redis-py: pip install 'userlock[redis]'")

@@ -114,9 +114,9 @@ def test_a_purge_asks_twice(shop: Shop, terminal: Terminal) -> None:
         ("", "you said no"),
         ("n\n", "you said no"),
         ("2\n", "you said no"),
-        ("y\n", "there are 2 dead jobs, and you typed another number"),
-        ("y\ny\n", "there are 2 dead jobs, and you typed another number"),
-        ("y\n3\n", "there are 2 dead jobs, and you typed another number"),
+        ("y\n", "found 2 dead jobs, and you typed another number"),
+        ("y\ny\n", "found 2 dead jobs, and you typed another number"),
+        ("y\n3\n", "found 2 dead jobs, and you typed another number"),
     ):
         refused = terminal.run("outbox", "purge", "--cause", "pay", typed=typed)
         assert (refused.code, refused.out) == (1, f"nothing purged: {why}\n")
