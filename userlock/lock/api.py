@@ -333,6 +333,14 @@ class global_locks(_Block[tuple[HeldLock, ...]]):  # noqa: N801 (as above)
                 raise LockTimeout(
                     lock_id=lock.lock_id, waited_seconds=waited, holder=holder
                 ) from None
+        over = next((each.lock_id for each in held if not each.expires_in), None)
+        if over is not None:
+            late = LockTimeout(lock_id=over, waited_seconds=now() - began, holder=None)
+            late.add_note(
+                "Its lease ended while another one of the locks was waited for. To fix it: give "
+                "lock_timeout= more than wait_timeout=, or heartbeat=True"
+            )
+            raise late
         return tuple(held)
 
 

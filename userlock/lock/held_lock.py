@@ -117,6 +117,8 @@ class HeldLock:
     @property
     def expires_in(self) -> float:
         """Return the remaining seconds of the lease, by this process's own clock; 0 when over."""
+        if self._released or self.lost:
+            return 0.0
         return max(0.0, self._lease.deadline - self._service.clock.now())
 
     def release(self) -> None:

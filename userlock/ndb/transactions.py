@@ -16,6 +16,7 @@ import contextlib
 import functools
 import inspect
 import logging
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -150,7 +151,8 @@ def _end(attempt: Attempt, context: Any) -> None:
     if not attempt.over:
         attempt.over = True
         context.cache.clear()
-        Endpoint(context.client).begin_rollback(context.transaction)
+        if not sys.is_finalizing():  # where a call would wait for a thread that cannot begin
+            Endpoint(context.client).begin_rollback(context.transaction)
 
 
 def _wait(transaction: Any) -> None:

@@ -87,6 +87,17 @@ class TestAllOrNone:
             assert held(service) == "ac"
         assert held(service) == "c"
 
+    def test_a_lease_that_ends_during_the_wait(
+        self, service: LockService, clock: ManualClock
+    ) -> None:
+        theirs = service.acquire("b")
+        clock.after(3.0, lambda: service.release(theirs))
+        with pytest.raises(LockTimeout) as caught:
+            userlock.global_locks(["a", "b"], lock_timeout=2, wait_timeout=5).__enter__()
+        assert caught.value.lock_id == "a"
+        assert "lock_timeout=" in caught.value.__notes__[0]
+        assert held(service) == ""
+
     def test_a_store_that_goes_away(self, store: MemoryStore, clock: ManualClock) -> None:
         service = LockService(store, clock=clock, outage="fail")
         create = store.create
