@@ -118,8 +118,8 @@ class Attempt:
         return elapsed
 
     def timed_out(self) -> LockTimeout:
-        """Report the time-out; return the error."""
-        waited = self.failed(TimedOut)
+        """Report the time-out, unless it was only tried once; return the error."""
+        waited = self.failed(TimedOut) if self.wait_seconds > 0 else self.elapsed
         return LockTimeout(lock_id=self.claim.lock_id, waited_seconds=waited, holder=self.holder)
 
     def rejected(self, rejection: Rejection, typical_seconds: float) -> TooManyWaiting:
