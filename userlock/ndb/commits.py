@@ -190,7 +190,7 @@ def look_up(
 ) -> Steps:
     """Look entities up, in the database that a request is for. Returns `Looked`.
 
-    `begin`: in a new transaction, which is rolled back before an error (GoogleAPIError) is raised.
+    `begin`: in a new transaction, whose id the request gets. Raises GoogleAPIError.
     """
     looked = Looked({}, {})
     left = list({name_of(key): key for key in keys}.values())
@@ -207,13 +207,12 @@ def look_up(
             if isinstance(error, DOUBTFUL) and attempts < _LOOKUP_ATTEMPTS:
                 yield RESEND_DELAYS[0]
                 continue
-            if begin:
-                yield from _roll_back(request, transaction)
             if isinstance(error, DOUBTFUL):
                 # Not transient: ndb would run a whole transaction again for it.
                 raise errors.RetryError(f"a look-up failed {attempts} times", cause=error)
             raise error
-        transaction = transaction or response.transaction
+        if begin and not transaction:
+            transaction = request.transaction = response.transaction
         for each in response.found:
             looked.found[name_of(each.entity.key)] = each
         for each in response.missing:
@@ -222,11 +221,12 @@ def look_up(
     return looked._replace(transaction=transaction)
 
 
-def _roll_back(request: Any, transaction: bytes) -> Steps:
-    """End a transaction, if there is one: the locks of one that writes nothing stay a minute."""
-    if transaction:
-        rollback = _request_like(request, _messages.RollbackRequest, transaction=transaction)
-        yield [Call("rollback", rollback)]
+def _roll_back(request: Any) -> Steps:
+    """End the transaction of a request, if it has begun: the locks of one that writes nothing stay
+    a minute."""
+    if request.transaction:
+        ended = {"transaction": request.transaction}
+        yield [Call("rollback", _request_like(request, _messages.RollbackRequest, **ended))]
 
 
 def _request_like(request: Any, kind: Any, **fields: Any) -> Any:
@@ -341,10 +341,11 @@ class TransactionCommit:
         transaction = self._request.transaction
         keys = [key_of(each.mutation) for each in self._watched if each.write.base_version]
         looked: Looked = yield from self._look_up(keys, transaction, begin=self._separately)
-        self._request.transaction = looked.transaction
         landed: list[Landed] | None = None
         if self._separately and any(each.write.doubtful for each in self._watched):
             landed = self._applied(looked)
+            if landed is not None:  # by an earlier attempt
+                yield from _roll_back(self._request)
         while landed is None and (refused := self._find_refused(looked)):
             self._outcomes |= refused
             if self._separately:
@@ -703,7 +704,7 @@ class PlainCommit:
         except errors.GoogleAPIError as error:
             result = Result(None, {}, {}, error)
         if result.response is None and not isinstance(result.error, errors.Aborted):
-            yield from _roll_back(request, request.transaction)  # Aborted has ended it
+            yield from _roll_back(request)  # Aborted has ended it
         for position, outcome in result.outcomes.items():
             index = group[position]
             if isinstance(outcome, InDoubt):

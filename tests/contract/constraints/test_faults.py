@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import urllib.request
 from collections.abc import Callable
 from typing import Any
 
@@ -130,6 +133,37 @@ class TestRefusedCommits:
             errors = [future.exception() for future in futures if future.wait() is None]
         assert [error is None for error in errors] == [True, False, True]
         check_claims(Campaign)
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        pytest.param(
+            [("drop_reply", 1, "Commit", 0), ("unavailable", 3, "Lookup", 1)], id="landed"
+        ),
+        pytest.param(
+            [("drop_reply", 1, "Commit", 0), ("unavailable", 3, "Commit", 0)], id="in doubt"
+        ),
+        pytest.param([("unavailable", 3, "Lookup", 1)], id="no holder"),
+    ],
+)
+def test_its_own_transactions_end(
+    datastore: userlock_emulator.Emulator, faults: list[tuple[str, int, str, int]]
+) -> None:
+    """Also one in which it finds that it has landed before, or whose second look-up fails."""
+    put("Summer")
+    one = put("Winter")
+    with userlock.global_lock("ann"):
+        one = one.key.get(use_cache=False)
+        lost = faults[0][0] == "drop_reply"
+        one.title = "Spring" if lost else "Summer"
+        for fault, count, rpc, skip in faults:
+            getattr(datastore.faults, fault)(count, rpc=rpc, skip=skip)
+        with contextlib.nullcontext() if lost else pytest.raises(google_errors.RetryError):
+            one.put()
+    with urllib.request.urlopen(f"{datastore.viewer_url}transactions?format=json") as answer:  # noqa: S310
+        assert json.load(answer)["transactions"] == []
+    check_claims(Campaign)
 
 
 @pytest.mark.parametrize("model", [Campaign, MarkedCampaign])
