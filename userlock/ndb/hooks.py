@@ -21,7 +21,7 @@ from userlock.ndb.pending import raise_unseen, set_exception
 from userlock.ndb.policies import is_watched, watched_class
 from userlock.ndb.provenance import NO_LOCKS, NOTHING_HELD, Origin, Stamped, orders, stamp_read
 from userlock.ndb.stub import Gate, client_stub, settle, stamped_message
-from userlock.ndb.transactions import DatastoreParticipant, run_transaction
+from userlock.ndb.transactions import DatastoreParticipant, run_transaction, transaction
 from userlock.ndb.wire import QuickKey, TicketedKey, number_in
 from userlock.ndb.writes import Delete, begin_together, results_of, writing
 
@@ -224,6 +224,7 @@ def _delete_multi(_: Any, *args: Any, **kwargs: Any) -> Any:
 
 around("tasklets:Future.set_exception")(set_exception)
 instead("_transaction:transaction_async_")(run_transaction)
+instead("_transaction:transaction", ":transaction")(transaction)
 
 
 @instead("_datastore_api:begin_transaction")

@@ -117,6 +117,30 @@ def after_commit(callback: Callable[[], object]) -> None:
     current_attempt().afterwards.append((current_scope(), callback))
 
 
+class _Once(functools.partial[Any]):
+    """The function of a transaction that is waited for.
+
+    Attributes:
+        begun: the transaction.
+        over: whether its caller has an outcome: then it does not begin.
+    """
+
+    begun: Any = None
+    over = False
+
+
+def transaction(_: Any, callback: Any, *args: Any, **kwargs: Any) -> Any:
+    """Run a transaction. One that is interrupted, however early, is ended."""
+    once = _Once(callback)
+    try:
+        return ndb.transaction_async(once, *args, **kwargs).result()
+    except BaseException as error:
+        once.over = True
+        if once.begun is not None:
+            _close(once.begun, error)
+        raise
+
+
 def run_transaction(begin: Any, callback: Any, *args: Any, **kwargs: Any) -> Any:
     """Begin a transaction after the writes that are under way, as it does not see later ones."""
     context = current_context()
@@ -125,9 +149,12 @@ def run_transaction(begin: Any, callback: Any, *args: Any, **kwargs: Any) -> Any
     # Outside of ndb's retries, which would disguise its errors as those of nested calls.
     under_way = wait_for_all(context)
     attempts: list[Attempt] = []  # at most one, the latest
+    once = callback if type(callback) is _Once else None
 
     def run() -> Any:
         """Run the function, which ndb may do again if the locks are still held."""
+        if once is not None and once.over:
+            raise RuntimeError("the caller of this transaction was interrupted")
         attempt, context = current_attempt(), current_context()
         if attempts:
             before = attempts.pop()
@@ -141,7 +168,10 @@ def run_transaction(begin: Any, callback: Any, *args: Any, **kwargs: Any) -> Any
 
     begun = functools.partial(begin, run, *args, **kwargs)
     transaction = _with_its_error(_after(under_way, begun) if under_way else begun(), attempts)
-    transaction.wait = functools.partial(_wait, transaction)
+    if once is not None:
+        once.begun = transaction
+    else:
+        transaction.wait = functools.partial(_wait, transaction)
     return transaction
 
 

@@ -338,6 +338,15 @@ def test_other_methods_go_through_a_wsgi_app() -> None:
     answer.close()
 
 
+def test_a_wsgi_app_that_starts_no_response(
+    ndb_client: ndb.Client, service: userlock.LockService
+) -> None:
+    once = wsgi.Flows().idempotent(user=lambda environ: "ann")(lambda *_: [b""])
+    app = wsgi.UserLockMiddleware(once, client=ndb_client, service=service)
+    with pytest.raises(ValueError, match="has not called start_response"):
+        werkzeug.test.Client(app).post("/", headers={"Idempotency-Key": "k"})
+
+
 # --- FastAPI --------------------------------------------------------------------------------
 
 
@@ -565,6 +574,8 @@ def test_an_answer_from_500_on_is_not_stored(client: FlaskClient) -> None:
         ({"json": {"a": 1}}, {"json": {"a": 2}}, False),
         ({"data": {"text": "x"}}, {"data": {"text": "x"}}, True),
         ({"data": {"text": "x"}}, {"data": {"text": "y"}}, False),
+        ({"data": {"a": ["x", "y"], "b": "z"}}, {"data": {"b": "z", "a": ["x", "y"]}}, True),
+        ({"data": {"a": ["x", "y"]}}, {"data": {"a": ["y", "x"]}}, False),
         ({"data": b"x"}, {"data": b"x"}, True),
         ({"data": b"x"}, {"data": b"y"}, False),
         ({"data": b"{", "content_type": JSON}, {"json": {}}, False),

@@ -349,7 +349,10 @@ def test_of_the_release_of_locks_that_a_transaction_keeps(
 
 
 @pytest.mark.parametrize("error", [Late, Stopped], indirect=True)
-@pytest.mark.parametrize("where", ["in its function", "in the loop", "before its commit is sent"])
+@pytest.mark.parametrize(
+    "where",
+    ["before it is waited for", "in its function", "in the loop", "before its commit is sent"],
+)
 def test_a_transaction_that_is_interrupted_ends(
     error: type[BaseException],
     where: str,
@@ -372,9 +375,11 @@ def test_a_transaction_that_is_interrupted_ends(
     with userlock.global_lock("ann"):
         for _ in range(2):
             patched: Any = contextlib.nullcontext()
+            handler: Any = signal.getsignal(signal.SIGUSR1)
             if where == "before its commit is sent":
-                handler: Any = signal.getsignal(signal.SIGUSR1)
                 patched = mock.patch.object(commits, "key_of", side_effect=handler)
+            if where == "before it is waited for":
+                patched = mock.patch.object(transactions, "_with_its_error", side_effect=handler)
             with patched, pytest.raises(error):
                 ndb.transaction(work)
         context = ndb.get_context()

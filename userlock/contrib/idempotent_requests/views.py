@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import IO, Any, Generic, Literal, NamedTuple, NoReturn, TypedDict, TypeVar
 
@@ -69,7 +70,7 @@ def parameters_of(
     is_json = content_type == "application/json" or content_type.endswith("+json")
     if is_json and len(body) <= MOST_PARAMS_BYTES:
         value = _json(body)
-    fields, sent_files = list(form), list(files)
+    fields, sent_files = sorted(form, key=operator.itemgetter(0)), list(files)
     if fields and not sent_files and len(written(fields)) <= MOST_PARAMS_BYTES:
         value = {}
         for name, text in fields:

@@ -122,5 +122,7 @@ def _collected(flow: Flow, app: WSGIApplication, environ: WSGIEnvironment) -> _R
         close_chunks(chunks)
     if flow.answer is not None:
         return None
+    if not started:
+        raise ValueError("the app has not called start_response")
     status, headers = started[-1]
     return _Response(int(status.split()[0]), headers, b"".join(written))
