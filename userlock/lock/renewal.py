@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import sys
 import threading
 import weakref
 from typing import Any
@@ -68,14 +69,15 @@ class RenewalThread:
 
     def _start_thread(self) -> None:
         thread = threading.Thread(target=self._run, name="userlock-renewal", daemon=True)
+        self._thread = thread  # before `start`, which waits for it, and may be interrupted there
         try:
+            if sys.is_finalizing():  # where Python 3.11 waits for ever
+                raise RuntimeError("the interpreter is ending")
             thread.start()
         except RuntimeError:
             # Too many threads, or the interpreter is shutting down. The lock
             # is held all the same, for as long as its lease lasts.
             log.exception("no thread could be started: leases are not renewed")
-        else:
-            self._thread = thread
 
     def run_due(self) -> float | None:
         """Run all tasks that are due; return the time of the next one, None if there is none."""
@@ -119,6 +121,8 @@ class RenewalThread:
         while True:
             self.run_due()
             with self._mutex:
+                if self._thread is not threading.current_thread():
+                    return  # another one was started in its place
                 self._wakes_at = self._first()[1]
                 wait = self._wakes_at - self._clock.now()
                 if wait > 0:
