@@ -12,19 +12,22 @@ from types import CodeType
 from typing import Any
 
 
-def raised_by_handler(error: BaseException | None) -> BaseException | None:
-    """Return the error of a signal handler that an error is, or was raised for; or None."""
+def raise_interrupt(error: BaseException) -> None:
+    """Raise the error of a signal handler that an error is, or that led to it, if there is one.
+
+    Known by the code of the handlers that are set now. One written in C is not recognised.
+    """
     handlers = {_code_of(signal.getsignal(each)) for each in signal.valid_signals()}
-    while error is not None:
-        if any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__)):
-            return error
-        error = error.__cause__ or error.__context__
-    return None
+    each: BaseException | None = error
+    while each is not None:
+        if any(frame.f_code in handlers for frame, _ in traceback.walk_tb(each.__traceback__)):
+            raise each
+        each = each.__cause__ or each.__context__
 
 
 def _code_of(handler: Any) -> CodeType | None:
     function = getattr(handler, "func", handler)  # of a `functools.partial`
     if not hasattr(function, "__code__"):
-        function = vars(type(function)).get("__call__")
+        function = type(function).__call__
     code: CodeType | None = getattr(function, "__code__", None)
     return code

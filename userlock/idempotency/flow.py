@@ -32,7 +32,7 @@ from userlock.ndb.context import in_transaction
 from userlock.ndb.owners import micros_now, moment_of
 from userlock.ndb.patches import look_up
 from userlock.ndb.transactions import finish_writes, open_transaction
-from userlock.signals import raised_by_handler
+from userlock.signals import raise_interrupt
 
 log = logging.getLogger(__name__)
 
@@ -307,8 +307,7 @@ class Flow:
             try:
                 return call()
             except Exception as error:
-                if raised_by_handler(error):
-                    raise
+                raise_interrupt(error)
                 status = next((final[kind] for kind in final if isinstance(error, kind)), None)
                 if status is not None:
                     document = {"title": type(error).__name__, "status": status}

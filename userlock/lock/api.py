@@ -276,7 +276,8 @@ class global_locks(_Block[tuple[HeldLock, ...]]):  # noqa: N801 (as above)
         max_waiting: as there, for each.
 
     Raises:
-        LockTimeout: on entry, if one of them is not free in time; none is held then.
+        LockTimeout: on entry, if one of them is not free in time, or the lease of one ends while
+            another is waited for; none is held then.
         TooManyWaiting: on entry, if enough callers of this process wait for one of them; as above.
         DeadlockDetected: on entry, if the caller holds other locks already, out of order.
         EventLoopBlocked, LockServiceUnavailable, TypeError, ValueError: as in `global_lock`.

@@ -41,7 +41,7 @@ from urllib.parse import SplitResult
 
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.store import GRACE_SECONDS, LeaseStore, Stored, StoreUnavailable
-from userlock.signals import raised_by_handler
+from userlock.signals import raise_interrupt
 from userlock.stores import urls
 from userlock.stores.keys import KeySpace
 
@@ -259,8 +259,7 @@ def _call(method: str, request: Any, response: Any, seconds: float) -> None:
         rpc = memcache.create_rpc(deadline=seconds)
         rpc.make_call(method, request, response)
     except Exception as error:
-        if raised_by_handler(error):
-            raise
+        raise_interrupt(error)
         needs = "calls need app_engine_apis in app.yaml, wrap_wsgi_app, and a request"
         raise StoreUnavailable(f"{_reason(error)} ({needs})", sent=False) from error
     future: concurrent.futures.Future[Any] | None = rpc.future
@@ -277,8 +276,7 @@ def _call(method: str, request: Any, response: Any, seconds: float) -> None:
     except _REFUSED as error:
         raise StoreUnavailable(_reason(error), sent=False) from error
     except Exception as error:
-        if raised_by_handler(error):
-            raise
+        raise_interrupt(error)
         # A proxy between the app and the service may still pass it on.
         raise StoreUnavailable(_reason(error), slow=True) from error
 

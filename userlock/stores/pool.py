@@ -24,7 +24,7 @@ from typing import Any, Generic, TypeVar, TypeVarTuple
 
 from userlock.fork import reset_in_child
 from userlock.lock.store import NoConnection, StoreUnavailable
-from userlock.signals import raised_by_handler
+from userlock.signals import raise_interrupt
 from userlock.stores.stream import Place, Stream
 from userlock.waits import Bell, begun_in_thread, locked, result_of, run, task_loop
 
@@ -185,19 +185,19 @@ class Pool(abc.ABC, Generic[_C]):
         The error of a signal handler is none, whatever its class.
         """
         trouble = None
-        interrupt = raised_by_handler(error) if isinstance(error, self.trouble) else None
-        if isinstance(error, self.trouble) and interrupt is None:
-            trouble = self.unavailable(error, sent=connection is not None)
-            if connection is None or trouble.slow:
-                self._refuse(trouble.reason)
-        if connection is not None:
-            self.close(connection)
+        try:
+            if isinstance(error, self.trouble):
+                raise_interrupt(error)
+                trouble = self.unavailable(error, sent=connection is not None)
+                if connection is None or trouble.slow:
+                    self._refuse(trouble.reason)
+        finally:
+            if connection is not None:
+                self.close(connection)
         if trouble is not None:
             if not trouble.serves_others:
                 self.drop_idle()  # likely broken too
             raise trouble from error
-        if interrupt is not None:
-            raise interrupt
 
     async def make(self, timeout: float | None = None, *, or_idle: bool = False) -> _C:
         """Return a new connection; `or_idle`: or one that another caller gives back.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -197,6 +199,28 @@ def test_a_call_that_hangs_fails_for_now(till: Till, options: dict[str, Any]) ->
         till.provider.reply.set()
         assert flows.run(Request("ann", KEY, "pay"), serve).value == 7
     assert len(set(till.provider.keys)) == 1
+
+
+def test_an_alarm_is_no_time_out_of_the_call(till: Till) -> None:
+    """Its error is the caller's, and the service is not asked again."""
+    flows = Flows(client=till.client, service=till.service)
+
+    def alarm(*_: object) -> None:
+        raise TimeoutError("the alarm")
+
+    def charge(key: str) -> int:
+        os.kill(os.getpid(), signal.SIGUSR1)  # handled in the main thread, which waits
+        return till.provider.charge(key)
+
+    former = signal.signal(signal.SIGUSR1, alarm)
+    try:
+        with flows.context(), pytest.raises(TimeoutError, match="the alarm"):
+            flows.run(Request("ann", KEY, "pay"), lambda flow: flow.external("charge", charge))
+    finally:
+        signal.signal(signal.SIGUSR1, former)
+        till.provider.reply.set()
+    assert till.provider.asked.acquire(timeout=PATIENCE)
+    assert len(till.provider.keys) == 1
 
 
 @pytest.mark.parametrize("timeout", [0, -1, True, "5", float("nan"), float("inf"), None])

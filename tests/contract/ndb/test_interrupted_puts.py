@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -390,6 +392,27 @@ def test_a_transaction_that_is_interrupted_ends(
     elsewhere(add_five)
     assert time.monotonic() - begun_at < 30  # after a minute Datastore ends it
     assert stored_points() == 5
+
+
+def test_a_process_ends_although_a_transaction_was_left_half_way() -> None:
+    """Its rollback would need a thread, which cannot begin any more."""
+    program = """
+from google.cloud import ndb
+import userlock.ndb.model
+
+class Note(ndb.Model):
+    def _post_put_hook(self, future):
+        raise KeyError("a hook")
+
+with ndb.Client().context():
+    try:
+        Note.get_or_insert("a")
+    except KeyError:
+        print("left")
+"""
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "left\n"
 
 
 @pytest.mark.parametrize("error", [Late, Stopped], indirect=True)

@@ -25,7 +25,7 @@ def service(request: pytest.FixtureRequest) -> Iterator[LockService]:
         service.close()
 
 
-class Handler:
+class _Handler:
     """The forms of a handler."""
 
     def __init__(self, kind: type[OSError]) -> None:
@@ -36,6 +36,10 @@ class Handler:
 
     def method(self, number: int, frame: FrameType | None) -> None:
         self(number, frame)
+
+
+class Handler(_Handler):
+    """One whose `__call__` is inherited."""
 
 
 FORMS: dict[str, Callable[[Handler], Any]] = {
@@ -69,6 +73,6 @@ def test_it_reaches_the_caller(service: LockService, kind: type[OSError], form: 
 
 def test_control(service: LockService, monkeypatch: pytest.MonkeyPatch) -> None:
     """Taken for the server's, it lets the caller go on without the lock."""
-    monkeypatch.setattr(pool, "raised_by_handler", lambda _: None)
+    monkeypatch.setattr(pool, "raise_interrupt", lambda _: None)
     alarm_in(0.02, Handler(TimeoutError))
     assert service.acquire("ann").degraded

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -12,6 +14,20 @@ from tests.waiting import wait_until
 from userlock.clock import SYSTEM_CLOCK
 from userlock.lock.renewal import RenewalThread
 from userlock.testing import ManualClock
+
+#: Schedules a task as its module is torn down.
+_LATE = """
+from userlock.clock import SYSTEM_CLOCK
+from userlock.lock.renewal import RenewalThread
+
+class Late:
+    def __init__(self):
+        self.renewals = RenewalThread(SYSTEM_CLOCK, threaded=True)
+    def __del__(self):
+        self.renewals.schedule(self, 0.0)
+
+late = Late()
+"""
 
 
 class Recording:
@@ -202,6 +218,13 @@ class TestThread:
         assert "leases are not renewed" in caplog.text
         real.schedule(second, SYSTEM_CLOCK.now())
         wait_until(lambda: bool(first.calls and second.calls))
+
+    def test_none_is_started_while_the_interpreter_ends(self) -> None:
+        """Python 3.11 would wait for it for ever."""
+        ended = subprocess.run(
+            [sys.executable, "-c", _LATE], capture_output=True, text=True, timeout=60, check=True
+        )
+        assert "the interpreter is ending" in ended.stderr
 
     def test_a_forked_child_has_none_of_its_parents_tasks(self, real: RenewalThread) -> None:
         """Also if the fork happens while the parent's thread works."""

@@ -22,6 +22,7 @@ from userlock.clock import Clock
 from userlock.datastore_rpc import Endpoint, Query
 from userlock.fork import reset_in_child
 from userlock.lock.store import RecordBusy, RecordRefused, StoreUnavailable
+from userlock.signals import raise_interrupt
 from userlock.stores.datastore.rows import Row, read_row
 from userlock.waits import pause
 
@@ -94,6 +95,7 @@ class Channel:
                     client = self._factory() if self._given is None else self._given
                     self._endpoint = Endpoint(client, self._namespace)
                 except Exception as error:  # no project, no credentials
+                    raise_interrupt(error)
                     raise StoreUnavailable(f"datastore: no client: {error}", sent=False) from error
             return self._endpoint
 
@@ -192,6 +194,7 @@ class Calls:
                         raise trouble from trouble.__cause__
                     repeat = False
             except (ValueError, IndexError) as error:  # a closed channel; a commit without result
+                raise_interrupt(error)
                 raise StoreUnavailable(f"{where}: {error}", sent=self._sent) from error
             else:
                 self._sent = True

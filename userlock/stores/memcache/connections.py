@@ -56,6 +56,7 @@ from pymemcache.client.base import Client
 import userlock.ids as ids
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.store import GRACE_SECONDS, RecordRefused, StoreUnavailable
+from userlock.signals import raise_interrupt
 from userlock.stores.address import Address, joined
 from userlock.stores.pool import SLOW, NotHere, Pool
 from userlock.stores.stream import Refused, Stream, TooLong, number, words
@@ -280,6 +281,7 @@ class Connection(Stream):
             except SLOW:
                 raise
             except OSError as error:
+                raise_interrupt(error)
                 raise NotHere("it ended when it was asked for the time", sent=False) from error
             self.begin()
         if self.ahead is not None:

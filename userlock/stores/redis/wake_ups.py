@@ -28,7 +28,7 @@ from userlock.clock import SYSTEM_CLOCK
 from userlock.fork import reset_in_child
 from userlock.lock.lease import process_of
 from userlock.lock.store import Stored, StoreUnavailable, WakeUps
-from userlock.signals import raised_by_handler
+from userlock.signals import raise_interrupt
 from userlock.stores.redis.connections import TROUBLE, Connection, packed
 from userlock.stores.stream import poll_of
 from userlock.waits import Bell
@@ -172,9 +172,8 @@ class RedisWakeUps(WakeUps):
                 raise
             self._line = _Line(connection, self._now())
         except (StoreUnavailable, *TROUBLE) as error:
-            if raised_by_handler(error):
-                raise
-            # Otherwise waiters poll; trouble with the server shows there.
+            raise_interrupt(error)
+            # Waiters poll; trouble with the server shows there.
         finally:
             self._subscribing.release()
 
@@ -199,8 +198,7 @@ class RedisWakeUps(WakeUps):
                     await self._listen(line, bell, left)
             except TROUBLE as error:
                 self._lose(line)
-                if raised_by_handler(error):
-                    raise
+                raise_interrupt(error)
             finally:
                 bell.disturb = None
                 line.leave()
