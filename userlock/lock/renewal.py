@@ -68,11 +68,11 @@ class RenewalThread:
             self._mutex.notify()
 
     def _start_thread(self) -> None:
+        if sys.is_finalizing():  # Python 3.11 would wait for ever; the leases end by themselves
+            return
         thread = threading.Thread(target=self._run, name="userlock-renewal", daemon=True)
         self._thread = thread  # before `start`, which waits for it, and may be interrupted there
         try:
-            if sys.is_finalizing():  # where Python 3.11 waits for ever
-                raise RuntimeError("the interpreter is ending")
             thread.start()
         except RuntimeError:
             # Too many threads, or the interpreter is shutting down. The lock
