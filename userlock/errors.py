@@ -250,10 +250,13 @@ class DeadlockDetected(LockError):
 
     def __init__(self, *, lock_id: str, cycle: tuple[tuple[str, str], ...]) -> None:
         links = ", ".join(f"{quoted(each)} is held by {who}" for each, who in cycle)
+        if len(cycle) > 1:
+            links += ", which waits for the next one in turn"
+            fix = "Take the locks with userlock.global_locks([...]), or always in the same order"
+        else:
+            fix = "Leave the outer scope's block first, or take the lock in this scope only"
         super().__init__(
-            f"waiting for lock {quoted(lock_id)} would never end: {links}, which waits for the "
-            f"next one in turn. Take the locks together with userlock.global_locks([...]), or "
-            f"always in the same order",
+            f"waiting for lock {quoted(lock_id)} would never end: {links}. To fix it: {fix}",
             lock_id=lock_id,
         )
         self.cycle = cycle

@@ -288,7 +288,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(given)
     try:
         options.run(options)
+        sys.stdout.flush()
     except (StartError, RemoteError, OptionError, EnvFileError, dump.DumpError) as error:
         print(f"userlock-emulator: {error}", file=sys.stderr)
+        return _USAGE_ERROR
+    except OSError as error:  # of the output: a closed pipe, a full disk
+        # Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"userlock-emulator: cannot write the output: {error.strerror}", file=sys.stderr)
         return _USAGE_ERROR
     return 0

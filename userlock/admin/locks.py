@@ -138,7 +138,7 @@ class Listing(NamedTuple):
         limit: int,
         after: str,
     ) -> Listing:
-        """List the locks of servers, without those that are down.
+        """List the locks of servers, without those that are down; raise if nothing was found.
 
         `list_one`: lists so many of one, after a cursor of its own; empty: from the begin.
         """
@@ -161,7 +161,7 @@ class Listing(NamedTuple):
                 notes.append(f"{kind} at {name}: {one.note}")
             if one.more:
                 return cls(locks, "; ".join(notes), f"{name}/{one.more}")
-        if down and len(down) == len(servers):
+        if down and not locks and not after:
             raise down[-1]
         return cls(locks, "; ".join(notes))
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from userlock_emulator.arguments import check
 from userlock_emulator.datastore.admin import SERVICE as ADMIN
 from userlock_emulator.datastore.admin import Admin
 from userlock_emulator.datastore.clock import wall_clock_microseconds
@@ -241,8 +242,13 @@ def start(
     Raises:
         PortInUseError: the address cannot be bound.
         StorageError: the data folder or the index file cannot be used.
+        TypeError: an argument has another type.
         ValueError: the concurrency mode, or the value of `indexes`, is unknown.
     """
+    check(bool, edit=edit)
+    check(str, project=project)
+    check(Limits, limits=limits)
+    check(Callable, now=now)
     control = CONCURRENCY_MODES.get(concurrency_mode)
     if control is None:
         available = ", ".join(CONCURRENCY_MODES)

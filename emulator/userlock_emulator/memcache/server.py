@@ -20,6 +20,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from userlock_emulator.arguments import check
 from userlock_emulator.limits import DEFAULTS, Limits
 from userlock_emulator.memcache.cache import DEFAULT_MEMORY_LIMIT_BYTES, Cache
 from userlock_emulator.memcache.protocol import Connection, Protocol
@@ -70,6 +71,8 @@ class Server:
         limits: Limits = DEFAULTS,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
+        check(int, memory_limit_bytes=memory_limit_bytes)
+        check(Limits, limits=limits)
         self._limits = limits
         self._now = now
         self.cache = Cache(memory_limit_bytes=memory_limit_bytes)

@@ -5,6 +5,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from userlock_emulator.arguments import check
 from userlock_emulator.exports import tasks_variables
 from userlock_emulator.limits import DEFAULTS, Limits
 from userlock_emulator.port.reply import Reply
@@ -212,9 +213,14 @@ def start(
         ImportError: google-cloud-tasks is not installed.
         PortInUseError: the address cannot be bound.
         StorageError: the data folder cannot be used.
+        TypeError: an argument has another type.
         ValueError: a queue's name or a setting of it is malformed, or the queue was deleted a short
             time ago.
     """
+    check(bool, anywhere=anywhere)
+    check(str, issuer=issuer)
+    check(Limits, limits=limits)
+    check(Callable, now=now)
     services_of = {"": app_engine} if isinstance(app_engine, str) else dict(app_engine)
     addresses = {service: address for service, address in services_of.items() if address}
     listener = listen(host, port)

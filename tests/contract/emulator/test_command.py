@@ -22,6 +22,7 @@ from tests.contract.emulator.conftest import Stub
 from tests.contract.emulator.process import ROOT, EmulatorProcess, refused, run_to_end
 from tests.unit.emulator.builders import PROJECT, entity, key
 from tests.unit.emulator.subject import query
+from userlock_emulator import memcache, tasks
 from userlock_emulator.datastore.protos import CommitRequest, Mutation, RunQueryRequest
 from userlock_emulator.datastore.server import CONCURRENCY_MODES
 from userlock_emulator.google_options import GOOGLES_DATA
@@ -140,6 +141,15 @@ class TestRefused:
             first = [] if option == "--port" else ["--port", "0"]
             said = f"{port}: the port is taken; choose another by {option} PORT"
             refused(run_to_end(*first, option, port), said)
+
+    def test_an_output_that_cannot_be_written(self) -> None:
+        ended = subprocess.run(
+            ["bash", "-c", f"{sys.executable} -m userlock_emulator env --host x:1 >/dev/full"],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+        )
+        refused(ended, "cannot write the output")
 
     def test_a_host_that_is_none(self) -> None:
         refused(run_to_end("--port", "0", "--host", "nowhere.invalid"), "or --host HOST")
@@ -261,8 +271,8 @@ class TestEnv:
         assert subprocess.check_output(["bash", "-c", script], text=True) == "h:1 it's\n"
         fish = run_to_end(*arguments, "--shell", "fish").stdout
         assert fish.splitlines()[0] == "set -gx DATASTORE_EMULATOR_HOST h:1"
-        tasks = run_to_end(*arguments, "--tasks", "h:2", "--shell", "bash").stdout
-        assert "export CLOUD_TASKS_EMULATOR_HOST=h:2\n" in tasks
+        said = run_to_end(*arguments, "--tasks", "h:2", "--shell", "bash").stdout
+        assert "export CLOUD_TASKS_EMULATOR_HOST=h:2\n" in said
         monkeypatch.setenv("CLOUD_TASKS_EMULATOR_HOST", "h:2")
         assert run_to_end(*arguments, "--shell", "bash").stdout == tasks
 
@@ -337,3 +347,13 @@ def test_stopping_and_ports_in_a_program() -> None:
         userlock_emulator.start(concurrency_mode="hopeful")
     with pytest.raises(userlock_emulator.StorageError):
         userlock_emulator.start(indexes="enforced", index_file=Path("/missing.yaml"))
+    wrong: list[tuple[Any, dict[str, Any]]] = [
+        (userlock_emulator.start, {"edit": "no"}),
+        (userlock_emulator.start, {"limits": None}),
+        (userlock_emulator.start, {"now": 5}),
+        (tasks.start, {"anywhere": "no"}),
+        (memcache.start, {"limits": "x"}),
+    ]
+    for begin, option in wrong:
+        with pytest.raises(TypeError, match=f"{next(iter(option))} must be of type"):
+            begin(**option)

@@ -164,5 +164,10 @@ def test_several_servers_are_listed_page_by_page() -> None:
         pages.append(Listing.of_servers("kind", servers, list_one, 2, pages[-1].more))
     assert ["".join(lock.name for lock in page.locks) for page in pages] == ["ab", "cd", "ef", ""]
     assert [page.note for page in pages] == ["", "", "", "d is down"]
-    with pytest.raises(StoreUnavailable):
-        Listing.of_servers("kind", ["d"], list_one, 2, "")
+
+    def one_is_down(name: str, limit: int, after: str) -> Listing:
+        return Listing([]) if name == "e" else list_one(name, limit, after)
+
+    for names in ["d"], ["d", "e"]:  # nothing was found
+        with pytest.raises(StoreUnavailable):
+            Listing.of_servers("kind", names, one_is_down, 2, "")
