@@ -274,7 +274,7 @@ class TestEnv:
         said = run_to_end(*arguments, "--tasks", "h:2", "--shell", "bash").stdout
         assert "export CLOUD_TASKS_EMULATOR_HOST=h:2\n" in said
         monkeypatch.setenv("CLOUD_TASKS_EMULATOR_HOST", "h:2")
-        assert run_to_end(*arguments, "--shell", "bash").stdout == tasks
+        assert run_to_end(*arguments, "--shell", "bash").stdout == said
 
     def test_the_variables_of_env_init(self, tmp_path: Path) -> None:
         """Those that `gcloud beta emulators datastore env-init` (Cloud SDK 528) prints."""
