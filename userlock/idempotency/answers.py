@@ -42,7 +42,10 @@ class Answer(NamedTuple):
 
 def json_answer(value: Any, status: int = 200) -> Answer:
     """Return an answer with a JSON body. ValueError: JSON would give another value back."""
-    check(value, "the answer")
+    try:
+        check(value, "the answer")
+    except ValueError as error:
+        raise ValueError(f"{error}. To fix it: give strings, numbers, lists and dicts") from None
     return Answer(status, (("Content-Type", "application/json"),), written(value))
 
 

@@ -270,9 +270,14 @@ class Flow:
         Raises:
             FlowTakenOver: another attempt has taken over.
             StaleWriteError and others: a write whose future was dropped has failed.
+            TypeError: its headers are no tuple.
             ValueError: its status is none from 200 to 499.
         """
         check_status(answer.status)
+        if not isinstance(answer.headers, tuple):
+            raise TypeError(
+                f"the headers of an Answer are a tuple of (name, value), not {answer.headers!r:.80}"
+            )
         self._check_all_reached()
         finish_writes()
         self._change(lambda row: self._put_answer(row, answer))

@@ -210,8 +210,7 @@ class Run:
         except ValueError as error:
             raise self.request.error(
                 NotStorable,
-                f"the answer of {self.request.flow} cannot be stored: {error}. To fix it: return "
-                f"strings, numbers, lists and dicts",
+                f"the answer of {self.request.flow} cannot be stored: {error}",
             ) from None
 
     def _running(self, retry_after: int) -> RequestRunning:

@@ -82,13 +82,9 @@ def probe(client: Any) -> list[Capability]:
     Writes one entity of the kind `UserlockProbe` and removes it. Waits up to 5 s for each of a
     dozen RPCs. Raises nothing: a Datastore that does not answer is not `REACHABLE`.
     """
-    trial = _Probe(client)
     found: list[Capability] = []
     try:
-        try:
-            found.extend(_capabilities(trial))  # as far as Datastore answers
-        finally:
-            trial.commit("delete")
+        found.extend(_capabilities(_Probe(client)))  # as far as Datastore answers
     except (GoogleAPICallError, GoogleAuthError) as error:
         says = f"it does not answer as Datastore does: {getattr(error, 'message', None) or error}"
         found.append(Capability(REACHABLE, False, says))
@@ -96,6 +92,13 @@ def probe(client: Any) -> list[Capability]:
 
 
 def _capabilities(trial: _Probe) -> Iterator[Capability]:
+    try:
+        yield from _tried(trial)
+    finally:
+        trial.commit("delete")
+
+
+def _tried(trial: _Probe) -> Iterator[Capability]:
     reported = {"commits": trial.commit("insert", 1).version}
     yield Capability(REACHABLE, True, "it answers")
     reported |= {"look-ups": trial.look_up()[1], "queries": trial.query()}
@@ -141,32 +144,27 @@ def _base_version(trial: _Probe) -> Capability:
 _honoured: dict[tuple[str, str, str | None], bool] = {}
 
 
-def honours_base_version(client: Any) -> bool | None:
-    """Return whether a client's server honours `base_version`; None without an answer.
+def honours_base_version(client: Any) -> bool:
+    """Return whether a client's server honours `base_version`.
 
-    Google's own is not asked. Any other one is asked once per process.
+    Google's own is not asked. Any other one is asked once per process; its errors are raised.
     """
     host = str(getattr(client, "host", ""))
     if host.endswith("googleapis.com"):
         return True
     place = host, client.project, getattr(client, "database", None)
     if place not in _honoured:
-        works = {found.name: found.works for found in probe(client)}
-        if BASE_VERSION not in works:
-            return None
+        works = {found.name: found.works for found in _capabilities(_Probe(client))}
         _honoured[place] = works[BASE_VERSION]
     return _honoured[place]
 
 
-def why_not_fenced(client: Any, honoured: bool | None) -> dict[str, str]:
+def why_not_fenced(client: Any) -> dict[str, str]:
     """Return the reason and the remedy for a server that does not honour `base_version`."""
-    server = f"the Datastore at {getattr(client, 'host', 'an unknown host')}"
-    if honoured is None:
-        reason = f"{server} did not answer when it was asked whether it would refuse a stale write"
-        return {"reason": reason, "remedy": "run the request again when it does"}
+    host = getattr(client, "host", "an unknown host")
     return {
-        "reason": f"{server} takes no notice of base_version, so it would let a stale write "
-        f"overwrite another one",
+        "reason": f"the Datastore at {host} takes no notice of base_version, so it would let a "
+        f"stale write overwrite another one",
         "remedy": "use Google's Datastore or userlock-emulator; where losing an update does not "
         "matter, userlock.configure(fencing=False)",
     }

@@ -81,10 +81,9 @@ def swap(rows: Sequence[Any], *, delete: bool = False) -> list[bool]:
     not known which rows are written.
     """
     client = current_context().client
-    honoured = honours_base_version(client)
-    if not honoured:
+    if not honours_base_version(client):
         raise WriteNotFenced(
-            key=rows[0].key, put_at=here(), deleting=delete, **why_not_fenced(client, honoured)
+            key=rows[0].key, put_at=here(), deleting=delete, **why_not_fenced(client)
         )
     request = _CommitRequest(mode=_CommitRequest.NON_TRANSACTIONAL)
     for row in rows:

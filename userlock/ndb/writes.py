@@ -187,10 +187,8 @@ class Write(PendingWrite):
                 self.base_version = self.read_version
                 if not self.read_version:
                     self._check_without_version(stamp)
-        if self.attempt is None and self.base_version:
-            honoured = honours_base_version(context.client)
-            if not honoured:
-                raise self.not_fenced(**why_not_fenced(context.client, honoured))
+        if self.attempt is None and self.base_version and not honours_base_version(context.client):
+            raise self.not_fenced(**why_not_fenced(context.client))
         if not self.base_version and not self._read_here:
             self.must_be_new = self._creates()
             if self.tenures and not (self.must_be_new or self.new_id):

@@ -171,6 +171,8 @@ def django_site(views: Views, **site: Any) -> Iterator[None]:
             response = HttpResponse(text, status=view.status, content_type=JSON)
             if view.status == 201:
                 response.set_cookie("session", "secret")
+            elif view.status == 204:
+                del response["Content-Type"]
             return response
 
         user = lambda request: request.headers.get("X-User")  # noqa: E731

@@ -34,6 +34,7 @@ from userlock.errors import (
     NotStorable,
 )
 from userlock.idempotency import Answer, Flow, Flows
+from userlock.idempotency.flow import End
 from userlock.testing import ManualClock
 
 DAY = 24 * 3600
@@ -478,6 +479,11 @@ def test_statuses_that_are_not_kept(flows: Flows, provider: Provider) -> None:
         for function in (finishes, responds, refused):
             with pytest.raises(ValueError, match="from 200 to 499"):
                 flows.run(request(), function)
+    headers: Any = {"Location": "/x"}
+    with pytest.raises(TypeError, match="tuple of"):
+        flows.run(request(), lambda flow: Answer(201, headers, b""))
+    with pytest.raises(ValueError, match=r"is a set\. To fix it: "):
+        flows.run(request(), lambda flow: End().respond({1}))
     assert provider.asked == 0
     assert not rows()[0].is_finished
 

@@ -80,6 +80,7 @@ MET: list[object] = []
 VIEWS = {
     "rides": View(ran, status=201),
     "last": View(answers_last),
+    "bare": View(ran, status=204),
     "stream": View(ran, streams=True),
     "reads": View(reads, reads=True),
     "form": View(ran, key="form"),
@@ -113,6 +114,8 @@ def test_a_replay(send: Send) -> None:
     assert again[1]["Idempotent-Replayed"] == "true"
     assert "secret" in first[1]["Set-Cookie"]
     assert "Set-Cookie" not in again[1]
+    first, again = (send("bare", b"{}", key=KEY + "-3") for _ in range(2))
+    assert again[1].get("Content-Type") == first[1].get("Content-Type")
     for _ in range(2):
         status, _, body = send("last", b"{}", key=KEY + "-2")
         assert (status, json.loads(body)) == (202, {"last": True})

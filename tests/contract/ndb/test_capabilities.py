@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from google.api_core.exceptions import ServiceUnavailable
 from google.cloud import ndb
 
 import userlock
@@ -135,10 +136,10 @@ class TestAskingOnce:
     def test_a_server_that_does_not_answer_is_asked_again(
         self, ndb_client: ndb.Client, datastore: userlock_emulator.Emulator
     ) -> None:
-        """Without an answer, the result is neither yes nor no."""
+        """Without an answer, the result is neither yes nor no: a put raises Datastore's error."""
         wire = connect(ndb_client, WithoutBaseVersion)
-        with datastore.faults.unavailable(None):
-            assert capabilities.honours_base_version(ndb_client) is None
+        with datastore.faults.unavailable(None), pytest.raises(ServiceUnavailable):
+            capabilities.honours_base_version(ndb_client)
         asked = len(wire.rpcs)
         assert capabilities.honours_base_version(ndb_client) is False
         assert len(wire.rpcs) > asked

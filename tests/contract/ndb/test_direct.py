@@ -130,13 +130,10 @@ def test_a_datastore_that_does_not_answer(
 
 
 @pytest.mark.parametrize("delete", [False, True])
-@pytest.mark.parametrize("honoured", [False, None])
-def test_a_server_without_fences(
-    monkeypatch: pytest.MonkeyPatch, delete: bool, honoured: bool | None
-) -> None:
+def test_a_server_without_fences(monkeypatch: pytest.MonkeyPatch, delete: bool) -> None:
     row = job()
-    monkeypatch.setattr(direct, "honours_base_version", lambda client: honoured)
-    with pytest.raises(WriteNotFenced, match=r"base_version|did not answer"):
+    monkeypatch.setattr(direct, "honours_base_version", lambda client: False)
+    with pytest.raises(WriteNotFenced, match="base_version"):
         swap([row], delete=delete)
     assert version_of(read(row.key)) == version_of(row)
 

@@ -46,9 +46,7 @@ class Flows(idempotency.Flows):
             known = IdempotentView[HttpResponse](
                 view,
                 lambda each: (each.status_code, each.items(), each.content),
-                lambda status, headers, body: HttpResponse(
-                    body, status=status, headers=dict(headers)
-                ),
+                _made_of,
                 **options,
             )
 
@@ -90,6 +88,14 @@ class Flows(idempotency.Flows):
             return once
 
         return decorate
+
+
+def _made_of(status: int, headers: list[tuple[str, str]], body: bytes) -> HttpResponse:
+    response = HttpResponse(body, status=status)
+    del response["Content-Type"]  # Django's default; the stored answer may have none
+    for name, value in headers:
+        response[name] = value
+    return response
 
 
 def _is_upload(request: HttpRequest) -> bool:
