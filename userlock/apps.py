@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import TypeVar
 
+from userlock.callsite import raised_at
 from userlock.errors import ConfigurationError
 from userlock.words import legible, meant, text_of
 
@@ -129,11 +130,8 @@ def _import(name: str) -> object:
 
 
 def _failed(name: str, error: BaseException) -> ConfigurationError:
-    traceback, place = error.__traceback__, ""
-    while traceback is not None:
-        file = traceback.tb_frame.f_code.co_filename
-        if not file.startswith("<"):  # of the import system itself
-            place = f" ({file}:{traceback.tb_lineno})"
-        traceback = traceback.tb_next
     text = legible(text_of(error), _SHOWN)
-    return ConfigurationError(f"the module {name} cannot be imported: {text}{place}")
+    site = None if isinstance(error, SyntaxError) else raised_at(error)  # its text has the place
+    if site is not None:
+        text += f" ({site.file}:{site.line})"
+    return ConfigurationError(f"the module {name} cannot be imported: {text}")

@@ -27,6 +27,7 @@ from google.cloud import ndb
 from google.cloud.ndb import tasklets
 from google.cloud.ndb.exceptions import NestedRetryException
 
+from userlock.arguments import check_bool, check_count
 from userlock.datastore_rpc import Endpoint
 from userlock.errors import UserLockError
 from userlock.ids import quoted
@@ -330,8 +331,12 @@ def transactional(
 
     Raises:
         TypeError: at the definition: a coroutine function or a generator would run after its
-            transaction.
+            transaction; or an option has another type.
+        ValueError: at the definition: `retries` is negative.
     """
+    check_count("retries", retries, least=0)
+    for name, value in (("read_only", read_only), ("join", join), ("xg", xg)):
+        check_bool(name, value)
 
     def decorated(function: Callable[..., Any]) -> Any:
         if runs_later(function):

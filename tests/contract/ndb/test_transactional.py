@@ -131,3 +131,9 @@ async def both() -> AsyncIterator[None]:
 def test_what_would_run_after_the_transaction(decorator: Any, function: Any) -> None:
     with pytest.raises(TypeError, match=f"{function.__name__} is one: it would run after"):
         decorator(function)
+
+
+@pytest.mark.parametrize("option", [{"join": "no"}, {"read_only": 1}, {"retries": True}])
+def test_an_option_of_another_type(option: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=next(iter(option))):
+        userlock.transactional(**option)

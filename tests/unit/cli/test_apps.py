@@ -67,7 +67,7 @@ def test_it_is_found_in_the_current_directory(name: str) -> None:
         ("broken:outbox", r"cannot be imported: no \x1b[2J setting (/"),
         ("broken:outbox", "broken.py:3)"),
         ("needy:outbox", "needy cannot be imported: No module named 'there_is_no_such_module' (/"),
-        ("wrong:outbox", "cannot be imported: invalid syntax"),
+        ("wrong:outbox", "cannot be imported: invalid syntax (wrong.py, line 1)\n"),
         ("ends:outbox", "cannot be imported: SystemExit: 3"),
     ],
 )
