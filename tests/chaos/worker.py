@@ -22,6 +22,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
+from google.api_core.exceptions import GoogleAPICallError
 from google.cloud import ndb
 from pymemcache.client.base import Client as MemcacheClient
 
@@ -132,7 +133,14 @@ class _Process:
 
     def prepare(self) -> None:
         """Have the library check the emulator for fencing: without a reply nothing is sent."""
-        wait_until(lambda: capabilities.honours_base_version(self._client), _EMULATOR_SECONDS)
+
+        def honours() -> bool:
+            try:
+                return capabilities.honours_base_version(self._client)
+            except GoogleAPICallError:  # it starts
+                return False
+
+        wait_until(honours, _EMULATOR_SECONDS)
 
     def run(self, seconds: float) -> None:
         """Begin new operations for this time, and leave nothing behind."""

@@ -12,6 +12,7 @@ is kept until the transaction is over:
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import functools
 import inspect
@@ -182,8 +183,10 @@ def _end(attempt: Attempt, context: Any) -> None:
     if not attempt.over:
         attempt.over = True
         context.cache.clear()
-        if not sys.is_finalizing():  # where a call would wait for a thread that cannot begin
-            Endpoint(context.client).begin_rollback(context.transaction)
+        if not sys.is_finalizing():  # where no thread can begin
+            # In another thread: the garbage collector may call this inside of gRPC's own locks.
+            rollback = Endpoint(context.client).begin_rollback
+            _thread.start_new_thread(rollback, (context.transaction,))
 
 
 def _wait(transaction: Any) -> None:
