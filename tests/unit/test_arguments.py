@@ -126,6 +126,7 @@ OTHERS: dict[str, tuple[Callable[[Any], object], tuple[Any, ...]]] = {
     "client": (lambda given: Flows(client=given), (5, "app:client")),
     "client ": (lambda given: web(client=given), (5,)),
     "context_options": (lambda given: web(context_options=given), (5, [])),
+    "context_options ": (lambda given: web(context_options=given), ({"namespace": "blue"},)),
     "allowed": (lambda given: user_lock("user_id", allowed=given), (5, True)),
     "wait_timeout": (lambda given: user_lock("user_id", wait_timeout=given), (True, "5")),
     "lock_id": (lambda given: instrument(lock_id=given), ("no", 1)),
