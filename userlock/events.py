@@ -418,6 +418,8 @@ class Listeners:
 
     def add(self, listener: Listener) -> None:
         """Call `listener` with every event from now on."""
+        if not callable(listener):
+            raise TypeError(f"listener must be a function, not {listener!r:.80}")
         self._listeners = (*self._listeners, listener)
 
     def remove(self, listener: Listener) -> None:

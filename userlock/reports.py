@@ -68,13 +68,12 @@ class Reports:
         self.is_test_code: Callable[[str], bool] | None = None
         self.checks = True
         self._clock = clock
-        self._mutex = threading.Lock()
         self._sites: dict[Any, SiteReport] = {}
-        reset_in_child(self._after_fork)
+        self._new_mutex()
+        reset_in_child(self._new_mutex)  # another thread may have it at a fork
 
-    def _after_fork(self) -> None:
-        """Replace the mutex: if another thread held it at the fork, nobody would release it."""
-        self._mutex = threading.Lock()
+    def _new_mutex(self) -> None:
+        self._mutex = threading.RLock()  # the garbage collector may end a block at any time
 
     def report(self, violation: WriteViolation, *, enforced: bool) -> bool:
         """Count a violation and emit its event.

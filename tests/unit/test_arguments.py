@@ -14,7 +14,8 @@ from userlock.constraints import Quota
 from userlock.contrib.flask import UserLock, user_lock
 from userlock.contrib.idempotent_requests.views import IdempotentView
 from userlock.contrib.opentelemetry import instrument
-from userlock.deletion import Tree
+from userlock.deletion import Tree, deletions_of
+from userlock.events import LISTENERS
 from userlock.idempotency import Flows
 from userlock.lock.lease import check_max_waiting
 from userlock.outbox import Outbox, Retry, RetryAfter
@@ -82,6 +83,9 @@ OPTIONS: dict[str, tuple[Callable[[Any], object], tuple[float, ...], tuple[float
     "max_bytes": (lambda given: view(max_bytes=given), (0, 10**9), (-1, 1.5)),
     "hours": (lambda given: quota().owners(given), (), (-1, 1e7)),
     "batch": (lambda given: tree(batch=given), (1, 500), (0, 501, 1.5)),
+    "most": (lambda given: deletions_of("ann", given), (), (-1, 1.5)),
+    "least_seconds": (lambda given: userlock.Polling(least_seconds=given), (0.001,), (-1, 10**400)),
+    "most_seconds": (lambda given: userlock.Polling(most_seconds=given), (0.5,), (-1, 10**400)),
     "keep_days": (lambda given: tree(keep_days=given), (0, 0.5), (-1,)),
 }  # fmt: skip
 
@@ -111,6 +115,7 @@ OTHERS: dict[str, tuple[Callable[[Any], object], tuple[Any, ...]]] = {
     "settings": (lambda given: userlock.scope(settings=given).__enter__(), (5, {})),
     "request": (lambda given: userlock.scope(request=given).__enter__(), (5, b"GET")),
     "by": (lambda given: LOCKS.break_lock("ann", by=given), (5,)),
+    "listener": (LISTENERS.add, (5, "alarm")),
     "operator": (lambda given: userlock.with_extension("ann", given), (5, "extend")),
     "retry": (lambda given: job(retry=given), (5, "often")),
     "never_retry": (lambda given: job(never_retry=given), (5, [5], "ValueError", [object])),
@@ -121,6 +126,7 @@ OTHERS: dict[str, tuple[Callable[[Any], object], tuple[Any, ...]]] = {
     "client": (lambda given: Flows(client=given), (5, "app:client")),
     "client ": (lambda given: web(client=given), (5,)),
     "context_options": (lambda given: web(context_options=given), (5, [])),
+    "context_options ": (lambda given: web(context_options=given), ({"namespace": "blue"},)),
     "allowed": (lambda given: user_lock("user_id", allowed=given), (5, True)),
     "wait_timeout": (lambda given: user_lock("user_id", wait_timeout=given), (True, "5")),
     "lock_id": (lambda given: instrument(lock_id=given), ("no", 1)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import socket
 import threading
 import time
@@ -11,6 +12,10 @@ from typing import Any
 
 import pytest
 
+from userlock.lock.breaker import CircuitBreaker
+from userlock.stores import MemoryStore
+from userlock.stores.redis.google_tokens import GoogleTokens
+from userlock.testing import ManualClock
 from userlock.waits import Bell, finish, locked, ready, run, task_loop
 
 
@@ -196,3 +201,56 @@ def test_a_mutex_is_free_after_an_error() -> None:
     with pytest.raises(ZeroDivisionError):
         locked(mutex, fail)
     assert not mutex.locked()
+
+
+# --- code that runs inside of other code --------------------------------------------------------
+
+
+class Garbage(ManualClock):
+    """A clock, and an account of Google's. Calls `collected` once, within a call, as the garbage
+    collector may: an object's end releases a lock."""
+
+    token, expiry = "", None
+    collected: Callable[[], object] | None = None
+
+    def now(self) -> float:
+        collected, self.collected = self.collected, None
+        if collected is not None:
+            collected()
+        return super().now()
+
+    def refresh(self, request: object) -> None:
+        self.now()
+        self.token = "token"
+
+
+def release(garbage: Garbage) -> object:
+    store = MemoryStore(clock=garbage)
+    store.create("ann", b"record", 60)
+    garbage.collected = lambda: store.remove("bob", 1)
+    return store.read("ann")
+
+
+def fail_to_answer(garbage: Garbage) -> object:
+    breaker = CircuitBreaker(garbage)
+    fail = functools.partial(breaker.failed, cost_seconds=0.1, reason="down")
+    garbage.collected = fail
+    return fail() is None and breaker.reason
+
+
+def sign_in(garbage: Garbage) -> object:
+    tokens = GoogleTokens(garbage)
+    garbage.collected = tokens.get_credentials
+    return tokens.get_credentials()
+
+
+@pytest.mark.parametrize("call", [release, fail_to_answer, sign_in])
+def test_the_garbage_collector_may_release_a_lock_at_any_time(
+    call: Callable[[Garbage], object],
+) -> None:
+    answers: list[object] = []
+    thread = threading.Thread(target=lambda: answers.append(call(Garbage())), daemon=True)
+    thread.start()
+    thread.join(10)
+    assert answers
+    assert answers[0]

@@ -11,10 +11,11 @@ import userlock.ids as ids
 from userlock.admin import command as cli
 from userlock.admin.app import AppObject, stoppable
 from userlock.admin.command import Invocation, usable_lock_id
+from userlock.admin.rendering import owner_in
 from userlock.constraints import Quota
 from userlock.constraints.audit import Audit, Problem, constrained_models
 from userlock.ndb.client import DATASTORE_ERRORS, ClientOfProcess, find_client
-from userlock.ndb.owners import in_namespace, namespaces
+from userlock.ndb.owners import current_namespace, in_namespace, namespaces
 from userlock.words import counted, legible, span, text_of
 
 _SHOWN = 300
@@ -140,7 +141,7 @@ unique = _CLIENT.group(
 
 
 _WRONG = "the flags of some owners are wrong"
-_NAMESPACE = "only owners in that namespace (default: in all; with OWNER in the default one)"
+_NAMESPACE = "only owners in that namespace (default: in all; with OWNER in the client's)"
 _HOURS = cli.number("number of hours", 0, 100_000)
 _OWNERS_CHOSEN = (
     cli.of_namespace(_NAMESPACE),
@@ -156,8 +157,8 @@ def check_quota(options: argparse.Namespace, invocation: Invocation, quota: Quot
 
     Looks at the owners whose job has not run, and at those with a change within --hours; with
     OWNER at these alone. Exits with 1 if the flags of one are wrong, and no job staged in the
-    last five minutes will see to it. The JSON document has checked, wrong (owner, limit, counted,
-    differing, dirty_seconds), failed (owner, error) and interrupted.
+    last five minutes will see to it. The JSON document has checked, wrong (namespace, owner,
+    limit, counted, differing, dirty_seconds), failed (namespace, owner, error) and interrupted.
     """
     wrong: list[dict[str, Any]] = []
 
@@ -166,10 +167,10 @@ def check_quota(options: argparse.Namespace, invocation: Invocation, quota: Quot
         if state.is_right:
             return
         differing = [ids.show_key(key) for key in state.differing[:_MOST_KEYS]]
-        facts = {**state._asdict(), "owner": ids.show(state.owner), "differing": differing}
-        wrong.append(facts)
+        facts = _of_owner(owner)
+        wrong.append({**state._asdict(), **facts, "differing": differing})
         limit = "no limit" if state.limit is None else f"limit {state.limit:,}"
-        text = f"{facts['owner']}: {state.counted:,} counted, {limit}"
+        text = f"{owner_in(**facts)}: {state.counted:,} counted, {limit}"
         text += f", {len(state.differing):,} flags are wrong"
         if state.dirty_seconds is not None:
             text += f"; its job has not run for {span(state.dirty_seconds)}"
@@ -186,7 +187,7 @@ def recount(options: argparse.Namespace, invocation: Invocation, quota: Quota) -
 
     Stages it for the owners that `check` reports, or for each OWNER. The jobs run in the app.
     Ctrl-C or SIGTERM ends it after the current owner. The JSON document has checked, stamped,
-    failed (owner, error) and interrupted.
+    failed (namespace, owner, error) and interrupted.
     """
     counts = {"stamped": 0}
 
@@ -201,6 +202,10 @@ def recount(options: argparse.Namespace, invocation: Invocation, quota: Quota) -
     return invocation.answer(document, text, no=bool(document["failed"]))
 
 
+def _of_owner(owner: str) -> dict[str, str]:
+    return {"namespace": current_namespace(), "owner": ids.show(owner)}
+
+
 def _each(
     options: argparse.Namespace,
     invocation: Invocation,
@@ -212,7 +217,7 @@ def _each(
     checked = 0
     failed: list[dict[str, str]] = []
     owners = [usable_lock_id(each) for each in options.owners]
-    places = [""] if owners else namespaces()
+    places = [current_namespace()] if owners else namespaces()
     with stoppable() as stop:
         for namespace in places if options.namespace is None else [options.namespace]:
             with in_namespace(namespace):
@@ -225,10 +230,9 @@ def _each(
                     except DATASTORE_ERRORS:
                         raise
                     except Exception as error:
-                        text = legible(text_of(error), _SHOWN)
-                        failed.append({"owner": ids.show(owner), "error": text})
-    for each in failed:
-        invocation.progress(f"{each['owner']}: cannot be counted: {each['error']}")
+                        facts, text = _of_owner(owner), legible(text_of(error), _SHOWN)
+                        failed.append({**facts, "error": text})
+                        invocation.progress(f"{owner_in(**facts)}: cannot be counted: {text}")
     return {"checked": checked, **found, "failed": failed, "interrupted": stop()}
 
 

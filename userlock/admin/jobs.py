@@ -19,9 +19,20 @@ import userlock.ids as ids
 from userlock.admin import command as cli
 from userlock.admin.app import AppObject, heard, stoppable
 from userlock.admin.command import CommandError, Console, Invocation
-from userlock.admin.rendering import Column, Facts, Moment, Write, fields, labelled, local, table
+from userlock.admin.rendering import (
+    NAMESPACE,
+    Column,
+    Facts,
+    Moment,
+    Write,
+    fields,
+    labelled,
+    local,
+    owner_in,
+    table,
+)
 from userlock.events import JobRan
-from userlock.ndb.owners import namespaces, owner_key
+from userlock.ndb.owners import is_root_of, namespaces, owner_key
 from userlock.outbox import listing
 from userlock.outbox.dead_letters import Letter, letter_of
 from userlock.outbox.listing import Status
@@ -53,6 +64,7 @@ COLUMNS = (
     Column("state", "State"),
     Column("for", "For", "duration"),
     Column("attempts", "Tries", "count"),
+    NAMESPACE,
     Column("owner", "Owner", "code"),
     Column("job", "Job", "code", 60),
     Column("key", "Key", "code"),
@@ -298,9 +310,12 @@ _APP = AppObject("outbox", "userlock.outbox.Outbox", Outbox, _context)
 
 def _usable_key(options: argparse.Namespace) -> Any:
     try:
-        return key_of(options.key, options.owner)
+        key = key_of(options.key, options.owner)
     except ValueError as error:
         raise CommandError(f"{error}. To fix it: take KEY from `userlock outbox list`") from error
+    if options.owner and not is_root_of(key.root(), options.owner):
+        raise CommandError("KEY is a job of another owner than --owner")
+    return key
 
 
 def _chosen(options: argparse.Namespace, outbox: Outbox) -> Chosen:
@@ -308,6 +323,8 @@ def _chosen(options: argparse.Namespace, outbox: Outbox) -> Chosen:
         return Chosen(outbox, _usable_key(options))
     if not (options.cause or options.all):
         raise CommandError("name the dead jobs: by KEY, by --cause TEXT, or by --all")
+    if options.owner:
+        raise CommandError("--owner goes with KEY alone: --cause and --all mean all owners' jobs")
     return Chosen(outbox, cause=options.cause or "")
 
 
@@ -328,7 +345,7 @@ def status(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) 
     if found.oldest is not None:
         lines += [
             f"  oldest  has been due for {span(found.lag)}: {call_of(found.oldest)[:_SHOWN_NAME]} "
-            f"of {ids.show(found.oldest.owner)}",
+            f"of {owner_in(found.oldest.namespace, ids.show(found.oldest.owner))}",
             f"          {reference(found.oldest)}",
             f"          {explain(found.oldest, found.wall)}",
         ]

@@ -29,6 +29,7 @@ class Column(NamedTuple):
     title: str
     kind: str = "text"  # or `code`, `count`, `duration` (in seconds, or in words), `moment`
     most: int | None = None  # characters of a cell on a terminal
+    sparse: bool = False  # left out where it would be empty in all rows
 
     def text(self, row: Facts) -> str:
         value = row.get(self.key)
@@ -43,7 +44,20 @@ class Column(NamedTuple):
         return f"{text[: self.most]}…" if cut else text
 
 
-def table(columns: Sequence[Column], rows: Iterable[Facts]) -> list[str]:
+#: Whose a row is, in an app with tenants.
+NAMESPACE = Column("namespace", "Namespace", sparse=True)
+
+
+def filled(columns: Iterable[Column], rows: Sequence[Facts]) -> list[Column]:
+    return [each for each in columns if not each.sparse or any(map(each.text, rows))]
+
+
+def owner_in(namespace: str, owner: str) -> str:
+    return f"{owner} in {namespace}" if namespace else owner
+
+
+def table(columns: Iterable[Column], rows: Sequence[Facts]) -> list[str]:
+    columns = filled(columns, rows)
     lines = [[each.title.upper() for each in columns]]
     lines += [[each.short(row) for each in columns] for row in rows]
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]

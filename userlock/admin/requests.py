@@ -21,7 +21,18 @@ import userlock.ids as ids
 from userlock.admin import command as cli
 from userlock.admin.app import AppObject, heard, stoppable
 from userlock.admin.command import CommandError, Invocation, usable_lock_id
-from userlock.admin.rendering import Column, Facts, Moment, Write, fields, labelled, local, table
+from userlock.admin.rendering import (
+    NAMESPACE,
+    Column,
+    Facts,
+    Moment,
+    Write,
+    fields,
+    labelled,
+    local,
+    owner_in,
+    table,
+)
 from userlock.errors import LockServiceUnavailable
 from userlock.events import RequestServed
 from userlock.idempotency import Flows, Request
@@ -31,7 +42,7 @@ from userlock.idempotency.user_lock import call_lock_id
 from userlock.lock.configuration import defaults
 from userlock.lock.service import LockService
 from userlock.ndb import owners
-from userlock.ndb.owners import in_namespace, namespaces
+from userlock.ndb.owners import current_namespace, in_namespace, namespaces
 from userlock.words import counted, legible, span
 
 #: How much is shown of a name, and in a row of a table, in characters.
@@ -45,6 +56,7 @@ _FRESH = {"use_cache": False, "use_global_cache": False}
 _COMMON = (
     Column("for", "For", "duration"),
     Column("attempts", "Tries", "count"),
+    NAMESPACE,
     Column("user", "User", "code"),
     Column("flow", "Flow", "code", 60),
 )
@@ -111,14 +123,10 @@ def listed(most: int = 100, user: str = "", *, done: bool) -> list[Found]:
 
 
 def read(user: str, key: str, namespace: str | None = None) -> Found | None:
-    """Return a request; without a namespace, of those in several an unfinished one."""
-    found = []
-    for each in namespaces() if namespace is None else [namespace]:
-        with in_namespace(each):
-            row = stored.request_key(user, key).get(**_FRESH)
-        if row is not None:
-            found.append(found_of(row))
-    return min(found, key=lambda each: each.status is not None, default=None)
+    """Return a request; without a namespace, that in the client's."""
+    with in_namespace(current_namespace() if namespace is None else namespace):
+        row = stored.request_key(user, key).get(**_FRESH)
+    return None if row is None else found_of(row)
 
 
 def to_complete(found: Found, flows: Flows) -> Request | None:
@@ -284,8 +292,13 @@ class Shown:
 
 
 _OLDER = "only those begun at least S s ago: younger ones may still run (default: 300)"
-_NAMESPACE = cli.of_namespace("its namespace, if several have such a request")
 _APP = AppObject("flows", "userlock.idempotency.Flows", Flows, Flows.context)
+
+
+def _place(options: argparse.Namespace) -> str:
+    """Return the namespace of the request that is named, for an error."""
+    name = current_namespace() if options.namespace is None else options.namespace
+    return f"in the namespace {name}" if name else "in the default namespace"
 
 
 @cli.command(
@@ -310,7 +323,7 @@ def list_(options: argparse.Namespace, invocation: Invocation, flows: Flows) -> 
 @cli.command(
     cli.argument("key", metavar="KEY", help="the idempotency key"),
     cli.argument("--user", metavar="ID", required=True, help="its user"),
-    _NAMESPACE,
+    cli.of_namespace("its namespace (default: the client's)"),
     no="there is no such request",
 )
 def show(options: argparse.Namespace, invocation: Invocation, flows: Flows) -> int:
@@ -324,8 +337,8 @@ def show(options: argparse.Namespace, invocation: Invocation, flows: Flows) -> i
     wall = invocation.console.clock.wall()
     found = read(usable_lock_id(options.user), options.key, options.namespace)
     if found is None:
-        why = "there is no such request: its answer is no longer kept, or it never was"
-        raise CommandError(why, cli.NO)
+        why = f"there is no such request {_place(options)}: its answer is no longer kept, "
+        raise CommandError(f"{why}or it never was", cli.NO)
     shown = Shown(flows, defaults.service, wall)
     details = shown.details(found, local(wall))
     return invocation.answer(shown.facts(found), details.pop("flow"), *fields(details))
@@ -334,8 +347,8 @@ def show(options: argparse.Namespace, invocation: Invocation, flows: Flows) -> i
 @cli.command(
     cli.argument("key", metavar="KEY", nargs="?", help="the idempotency key of one"),
     cli.option("--user", "ID", "its user"),
-    _NAMESPACE,
-    cli.option("--older-than", "S", _OLDER, cli.seconds, 300.0),
+    cli.of_namespace("only that namespace (default: all; with KEY the client's)"),
+    cli.option("--older-than", "S", _OLDER, cli.seconds),
     no="some have failed again",
 )
 def complete(options: argparse.Namespace, invocation: Invocation, flows: Flows) -> int:
@@ -343,24 +356,29 @@ def complete(options: argparse.Namespace, invocation: Invocation, flows: Flows) 
 
     Runs them as if they were sent again: those of functions and completable views. Others are
     left to their clients. Exits with 1 if any has failed again. The JSON document has requests
-    (user, key, flow, status, error), completed, failed and interrupted.
+    (namespace, user, key, flow, status, error), completed, failed and interrupted.
     """
     if bool(options.key) != bool(options.user):
         raise CommandError("a request is named by KEY and --user together, or by neither")
+    if options.key and options.older_than:
+        raise CommandError("--older-than does not go with KEY")
     done: list[Facts] = []
     with stoppable() as stop, heard(RequestServed) as served:
-        meant = flows.unfinished(older_than=options.older_than)
+        meant = flows.unfinished(older_than=options.older_than or 300.0)
+        if options.namespace is not None:
+            meant = (each for each in meant if each.namespace == options.namespace)
         if options.key:
             found = read(usable_lock_id(options.user), options.key, options.namespace)
             named = None if found is None else to_complete(found, flows)
             if named is None:
-                why = "there is no such request that the server can complete. To fix it: look with "
-                raise CommandError(f"{why}`userlock flows show`", cli.NO)
+                why = f"there is no such request that the server can complete {_place(options)}. "
+                raise CommandError(f"{why}To fix it: look with `userlock flows show`", cli.NO)
             meant = iter([named])
         for request in itertools.takewhile(lambda _: not stop(), meant):
             answer = flows.complete_one(request)
             kept = answer is not None and is_kept(answer.status)
             facts = {
+                "namespace": request.namespace,
                 "user": ids.show(request.user_id),
                 "key": ids.show(request.key),
                 "flow": legible(request.flow, _SHOWN_NAME),
@@ -369,7 +387,8 @@ def complete(options: argparse.Namespace, invocation: Invocation, flows: Flows) 
             }
             says = f"answered with {facts['status']}"
             says = f"not complete: {facts['error']}" if facts["error"] or answer is None else says
-            invocation.progress(f"{facts['flow']} of {facts['user']}: {says}")
+            user = owner_in(request.namespace, ids.show(request.user_id))
+            invocation.progress(f"{facts['flow']} of {user}: {says}")
             done.append(facts)
     failed = sum(bool(each["error"]) for each in done)
     completed = len(done) - failed

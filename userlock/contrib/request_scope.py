@@ -193,6 +193,8 @@ class RequestScope:
         defaults.settings.changed(**self._changes)  # refuses unknown modes at once
         self._context_options = {} if context_options is None else context_options
         check_kind("context_options", self._context_options, dict, "a dict")
+        if context_options and client is None:
+            raise TypeError("context_options must be given with client: it opens the ndb context")
         self._contention_status = contention_status
         self._max_waiting = None if max_waiting is None else check_max_waiting(max_waiting)
         self.hooks: tuple[Any, ...] = ()

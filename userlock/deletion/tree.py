@@ -351,6 +351,7 @@ def find_deletion(owner: str, id_: str) -> Deletion | None:
 
 def deletions_of(owner: str, most: int = 100) -> list[Deletion]:
     """Return an owner's deletions, the latest first. In an ndb context; those of its namespace."""
+    check_count("most", most, least=0)
     query = DeletionRow.query(ancestor=owners.owner_key(check_lock_id(owner)))
     rows = query.fetch(use_cache=False, use_global_cache=False)
     kept = [_deletion_in(row) for row in rows if not row.has_expired]

@@ -43,7 +43,7 @@ class CircuitBreaker:
         reset_in_child(self._begin)
 
     def _begin(self) -> None:
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # the garbage collector may release a lock at any time
 
     def allows(self) -> bool:
         """Return whether the store may be asked now. In an outage: one caller at a time."""

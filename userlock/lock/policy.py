@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import math
 
 import userlock.lock.lease as leases
 from userlock.arguments import check_bool, check_seconds
@@ -25,9 +24,9 @@ class Polling:
     most_seconds: float = 0.025
 
     def __post_init__(self) -> None:
-        check_seconds("least_seconds", self.least_seconds, least=0, most=math.inf)
-        check_seconds("most_seconds", self.most_seconds, least=0, most=math.inf)
-        if not 0 < self.least_seconds <= self.most_seconds < math.inf:
+        check_seconds("least_seconds", self.least_seconds, least=0, most=86_400)
+        check_seconds("most_seconds", self.most_seconds, least=0, most=86_400)
+        if not 0 < self.least_seconds <= self.most_seconds:
             raise ValueError(f"polling needs 0 < least_seconds <= most_seconds: {self}")
 
 

@@ -232,6 +232,8 @@ class Job(Generic[_P, _R]):
             )
         if on_dead not in ("skip", "block"):
             raise ConfigurationError(f"job {name}: on_dead is 'skip' or 'block', not {on_dead!r}")
+        if self.blocks and not self.ordered:
+            raise ConfigurationError(f"job {name}: on_dead='block' is for ordered jobs of an owner")
         for tier in (self.tier, *self.retry.tiers.values()):
             if not self._waker.knows(tier):
                 raise ConfigurationError(f"job {name}: the outbox has no tier {tier!r:.80}")

@@ -131,8 +131,8 @@ class Outbox:
           Datastore is written exactly once. It must follow the rules of transactions.
         - `ordered`: whether it runs after the owner's earlier jobs (the default). One that fails
           holds up the owner's later ordered ones until it is done or dead.
-        - `on_dead`: `skip` (the default), or `block`: dead, it holds the owner's later ones up
-          until it is redriven or purged.
+        - `on_dead`: `skip` (the default), or `block`: an ordered job that is dead holds the owner's
+          later ones up until it is redriven or purged.
         - `tier`: the name of a tier.
         - `owner`: None for a job of nobody: it takes no lock, and waits for no other job.
         - `time_limit`: the longest run, in seconds. A longer one fails with `JobTimeLimit` at the

@@ -77,7 +77,7 @@ class MemoryStore(LeaseStore):
         self.wake_ups = _WakeUps() if wakes else None
         self.asked: Counter[Verb] = Counter()
         self.room: float = MAX_RECORD_BYTES
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # the garbage collector may release a lock at any time
         self._entries: dict[str, _Entry] = {}
         # Goes on through `forget_everything`; memcached's numbers begin again at 1.
         self._versions = itertools.count(1)

@@ -249,6 +249,8 @@ class TestBadInput:
             ({"name": "a", "tier": "fast"}, "no tier"),
             ({"name": "b", "retry": Retry(tiers={1: "fast"})}, "no tier"),
             ({"name": "c", "on_dead": "retry"}, "on_dead"),
+            ({"name": "d", "on_dead": "block", "ordered": False}, "on_dead='block' is for ordered"),
+            ({"name": "e", "on_dead": "block", "owner": None}, "on_dead='block' is for ordered"),
         ):
             with pytest.raises(ConfigurationError, match=text):
                 outbox.job(**options)(fine)

@@ -256,7 +256,7 @@ class TestHoldTimes:
 
 
 #: So wide that they have no effect.
-UNBOUND = Polling(least_seconds=1e-9, most_seconds=1e9)
+UNBOUND = Polling(least_seconds=1e-9, most_seconds=86_400)
 
 
 def looks_in(

@@ -20,7 +20,7 @@ import flask
 import userlock.ids as ids
 from userlock.admin import jobs as reading
 from userlock.admin.jobs import Chosen
-from userlock.admin.rendering import Facts, utc
+from userlock.admin.rendering import Facts, filled, utc
 from userlock.clock import Clock
 from userlock.contrib.inspector.shared import SHOWN, Answer, Pages, form, is_carried
 from userlock.lock.service import LockService
@@ -84,6 +84,7 @@ class JobPages(Pages):
         status = listing.take_status(self._outbox, wall)
         wanted, found = self._search()
         oldest, plain = status.oldest, ids.are_plain()
+        rows = [reading.row(each, wall) for each in found.letters]
         return self.render(
             "jobs.html",
             status=status,
@@ -95,8 +96,8 @@ class JobPages(Pages):
                 for row, each in zip(reading.causes(status), status.causes, strict=True)
             ],
             cause_columns=reading.CAUSES,
-            rows=[reading.row(each, wall) for each in found.letters],
-            columns=[each for each in reading.COLUMNS if plain or each.key != "key"],
+            rows=rows,
+            columns=[each for each in filled(reading.COLUMNS, rows) if plain or each.key != "key"],
             note=found.note,
             wanted=wanted,
             typed_owner=wanted.owner if plain else "",

@@ -16,7 +16,7 @@ import flask
 
 import userlock.ids as ids
 from userlock.admin import requests as reading
-from userlock.admin.rendering import Facts, utc
+from userlock.admin.rendering import Facts, filled, utc
 from userlock.contrib.inspector.shared import SHOWN, Answer, Pages, form, is_carried
 from userlock.idempotency import Answer as StoredAnswer
 from userlock.idempotency import Flows, Request
@@ -25,6 +25,7 @@ from userlock.lock.lease import process_label
 from userlock.lock.scope import current_scope, scope
 from userlock.lock.service import LockService
 from userlock.ndb.context import current_context
+from userlock.ndb.owners import current_namespace
 from userlock.words import escaped, legible
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ _TABLES = (
 )
 #: Much longer than any key that is accepted.
 _MOST_OF_KEY = 2_000
+_TYPED = {"key": "Type its key again", "user": "and its user"}
 
 
 class RequestPages(Pages):
@@ -62,16 +64,18 @@ class RequestPages(Pages):
     def _list(self) -> str:
         listing = self._listing()
         user = listing["user"]
+        tables = [
+            (title, columns, [_row(each, listing["shown"]) for each in listing[title]], empty)
+            for title, columns, empty in _TABLES
+        ]
         return self.render(
             "requests.html",
+            namespace=current_namespace(),
             figures=listing["counts"],
             notes=listing["notes"],
             user=ids.show(user) if user else "",
             typed_user=user if ids.are_plain() and is_carried(user) else "",
-            tables=[
-                (title, columns, [_row(each, listing["shown"]) for each in listing[title]], empty)
-                for title, columns, empty in _TABLES
-            ],
+            tables=[(each[0], filled(each[1], each[2]), *each[2:]) for each in tables],
         )
 
     def _document(self) -> Facts:
@@ -131,8 +135,8 @@ class RequestPages(Pages):
             "facts": facts,
             "flow": facts["flow"],
             "note": shown.note,
-            "posted": _posted(found),
             "stamp": found.stamp,
+            **_fields(found),
         }
 
     def _show_document(self) -> Facts:
@@ -190,15 +194,16 @@ class RequestPages(Pages):
 
 
 def _row(found: reading.Found, shown: reading.Shown) -> dict[str, Any]:
-    row = {**shown.row(found), "posted": _posted(found)}
+    row = {**shown.row(found), **_fields(found)}
     return {**row, "status": row["state"] if row["status"] is None else row["status"]}
 
 
-def _posted(found: reading.Found) -> dict[str, str] | None:
-    """Return the fields that name a request in a form; None if they have to be typed."""
-    if not (ids.are_plain() and is_carried(found.user) and is_carried(found.key)):
-        return None
-    return {"user": found.user, "key": found.key, "namespace": found.namespace}
+def _fields(found: reading.Found) -> dict[str, dict[str, str]]:
+    """Return the fields that name a request in a form: hidden ones, and those to be typed."""
+    hidden = {"user": found.user, "key": found.key, "namespace": found.namespace}
+    if ids.are_plain() and is_carried(found.user) and is_carried(found.key):
+        return {"posted": hidden, "typed": {}}
+    return {"posted": {"namespace": found.namespace}, "typed": _TYPED}
 
 
 def _apart(complete: Callable[[], StoredAnswer | None], service: LockService) -> Any:

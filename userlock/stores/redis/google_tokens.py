@@ -48,7 +48,7 @@ class GoogleTokens(CredentialProvider):
         reset_in_child(self._begin)
 
     def _begin(self) -> None:
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # the garbage collector may release a lock at any time
         self._refreshing: concurrent.futures.Future[object] | None = None
 
     def get_credentials(self) -> tuple[str, str]:

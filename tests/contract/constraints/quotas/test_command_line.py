@@ -10,6 +10,7 @@ from google.cloud import ndb
 import userlock
 from tests.contract.constraints.quotas.conftest import Book, Reader, Shelves
 from tests.unit.cli.terminal import Terminal, in_thread
+from userlock.ndb.owners import in_namespace
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -80,6 +81,7 @@ def test_the_document(shelves: Shelves, terminal: Terminal) -> None:
         "checked": 2,
         "wrong": [
             {
+                "namespace": "",
                 "owner": "ann",
                 "limit": 2,
                 "counted": 3,
@@ -125,3 +127,13 @@ def test_a_wrong_name(terminal: Terminal) -> None:
         outcome = terminal.run("quota", "check")
         assert outcome.code == 2
         assert "quota" in outcome.err
+
+
+def test_a_tenant_is_named(shelves: Shelves, terminal: Terminal) -> None:
+    with in_namespace("blue"):
+        fill(shelves)
+        spoil("bob")
+    outcome = in_thread(lambda: terminal.run("quota", "check"))
+    assert outcome.out.startswith("bob in blue: 3 counted")
+    found = in_thread(lambda: terminal.run("quota", "check", "--json")).document["wrong"]
+    assert [(each["namespace"], each["owner"]) for each in found] == [("blue", "bob")]

@@ -69,14 +69,32 @@ def test_one_request(shop: Shop, terminal: Terminal) -> None:
     assert "no such request" in nobody.err
 
 
-def test_of_one_key_of_several_tenants_the_unfinished_request(
-    shop: Shop, terminal: Terminal
+@pytest.mark.parametrize(
+    ("arguments", "code", "completed"),
+    [
+        ([KEY, "--user", "ann"], 0, [""]),
+        ([KEY, "--user", "ann", "--namespace", "b"], 0, ["b"]),
+        ([KEY, "--user", "ann", "--namespace", "other"], 1, []),
+        (["--namespace", "b"], 0, ["b"]),
+        (["--namespace", ""], 0, [""]),
+        ([], 0, ["", "a", "b"]),
+        ([KEY, "--user", "ann", "--older-than", "1"], 2, []),
+    ],
+)
+def test_of_tenants_with_one_key_those_that_are_meant(
+    shop: Shop, terminal: Terminal, arguments: list[str], code: int, completed: list[str]
 ) -> None:
-    shop.ask("ann")
-    shop.fail("ann", tenant="b")
+    for tenant in ("", "a", "b"):
+        shop.fail("ann", tenant=tenant)
     terminal.clock.advance(400)
-    assert terminal.run("flows", "complete", KEY, "--user", "ann").code == 0
-    assert shop.sold == ["ann", "ann"]
+    listed = terminal.run("flows", "list").out
+    assert [line.split()[3] for line in listed.splitlines()] == ["NAMESPACE", "ann", "a", "b"]
+    outcome = terminal.run("flows", "complete", *arguments)
+    assert outcome.code == code
+    for tenant in completed:
+        assert f"rides of ann{f' in {tenant}' if tenant else ''}: answered" in outcome.out
+    done = terminal.run("flows", "list", "--done", "--json").document["requests"]
+    assert sorted(each["namespace"] for each in done) == completed
 
 
 def test_hidden_ids(shop: Shop, terminal: Terminal) -> None:

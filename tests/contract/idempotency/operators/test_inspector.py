@@ -260,3 +260,18 @@ def test_the_settings_and_locks_of_the_app_stay(shop: Shop) -> None:
     assert "Request completed" in shop.web.post(NOW, data=asked(shop.web)).text
     assert held == [True]
     assert shop.service.holder("ann") is None
+
+
+@pytest.mark.parametrize("shown", ["plain", "masked"])
+def test_of_tenants_with_one_key_that_which_was_shown(shop: Shop, shown: str) -> None:
+    for tenant in ("", "b"):
+        shop.fail("ann", tenant=tenant)
+    shop.clock.advance(90)
+    userlock.configure(show_ids=shown)
+    assert "<td>b</td>" in shop.web.get("/userlock/requests").text
+    page = shop.web.post("/userlock/requests/show", data={**named(), "namespace": "b"}).text
+    fields = {**named(), **form(page, "/requests/complete")}
+    question = shop.web.post("/userlock/requests/complete", data=fields).text
+    shop.web.post(NOW, data={**named(), **form(question, "/complete/now")})
+    done = document(shop.web)["finished"]
+    assert [each["namespace"] for each in done] == ["b"]

@@ -97,7 +97,7 @@ def test_hidden_users_are_on_no_page(
     shown += [shop.web.post("/userlock/requests/show.json", data=named(MARK, key)).text]
     assert (MARK in "".join(shown)) is plain, "plain is the control"
     question = asked(shop.web, MARK, key)
-    named_by = {"user", "key", "namespace"} if plain else set()
+    named_by = {"user", "key", "namespace"} if plain else {"namespace"}
     assert set(question) == {*named_by, "stamp"}
     answer = shop.web.post(NOW, data={**named(MARK, key), **question})
     assert answer.status_code == 200

@@ -35,6 +35,19 @@ def test_one(shop: Shop, terminal: Terminal) -> None:
     assert (again.code, again.out) == (1, "0 jobs redriven, 1 left: it is not dead\n")
 
 
+@pytest.mark.parametrize("meant", ["key", "--all", "--cause=KeyError"])
+@pytest.mark.parametrize("action", ["redrive", "purge"])
+def test_an_owner_is_not_ignored(shop: Shop, terminal: Terminal, action: str, meant: str) -> None:
+    key = shop.kill(shop.pay, "ann")
+    shop.kill(shop.pay, "bob")
+    yes = ["--yes", "2"] if action == "purge" else []
+    name = key if meant == "key" else meant
+    outcome = terminal.run("outbox", action, name, "--owner", "bob", *yes)
+    assert outcome.code == 2
+    assert "owner" in outcome.err
+    assert dead(shop) == ["ann", "bob"]
+
+
 def test_a_busy_owner_holds_nobody_else_up(shop: Shop, terminal: Terminal) -> None:
     shop.put_dead(OWNERS)
     lease = terminal.hold(OWNERS[0])
