@@ -42,7 +42,7 @@ from userlock.idempotency.user_lock import call_lock_id
 from userlock.lock.configuration import defaults
 from userlock.lock.service import LockService
 from userlock.ndb import owners
-from userlock.ndb.owners import current_namespace, in_namespace, namespaces
+from userlock.ndb.owners import in_namespace, namespaces
 from userlock.words import counted, legible, span
 
 #: How much is shown of a name, and in a row of a table, in characters.
@@ -122,9 +122,8 @@ def listed(most: int = 100, user: str = "", *, done: bool) -> list[Found]:
     return sorted(found, key=lambda each: -each.finished_at if done else each.begun_at)
 
 
-def read(user: str, key: str, namespace: str | None = None) -> Found | None:
-    """Return a request; without a namespace, that in the client's."""
-    with in_namespace(current_namespace() if namespace is None else namespace):
+def read(user: str, key: str, namespace: str) -> Found | None:
+    with in_namespace(namespace):
         row = stored.request_key(user, key).get(**_FRESH)
     return None if row is None else found_of(row)
 
@@ -295,10 +294,18 @@ _OLDER = "only those begun at least S s ago: younger ones may still run (default
 _APP = AppObject("flows", "userlock.idempotency.Flows", Flows, Flows.context)
 
 
-def _place(options: argparse.Namespace) -> str:
-    """Return the namespace of the request that is named, for an error."""
-    name = current_namespace() if options.namespace is None else options.namespace
-    return f"in the namespace {name}" if name else "in the default namespace"
+def _named(options: argparse.Namespace) -> Found:
+    """Return the request that is named, in the only namespace that has one."""
+    user = usable_lock_id(options.user)
+    places = namespaces() if options.namespace is None else [options.namespace]
+    found = [each for place in places if (each := read(user, options.key, place)) is not None]
+    if not found:
+        why = "there is no such request: its answer is no longer kept, or it never was"
+        raise CommandError(why, cli.NO)
+    if len(found) > 1:
+        several = ", ".join(each.namespace or "the default one ('')" for each in found)
+        raise CommandError(f"{several} have such a request. To fix it: pass --namespace NAME")
+    return found[0]
 
 
 @cli.command(
@@ -323,7 +330,7 @@ def list_(options: argparse.Namespace, invocation: Invocation, flows: Flows) -> 
 @cli.command(
     cli.argument("key", metavar="KEY", help="the idempotency key"),
     cli.argument("--user", metavar="ID", required=True, help="its user"),
-    cli.of_namespace("its namespace (default: the client's)"),
+    cli.of_namespace("its namespace, if several have such a request"),
     no="there is no such request",
 )
 def show(options: argparse.Namespace, invocation: Invocation, flows: Flows) -> int:
@@ -335,10 +342,7 @@ def show(options: argparse.Namespace, invocation: Invocation, flows: Flows) -> i
     perhaps made).
     """
     wall = invocation.console.clock.wall()
-    found = read(usable_lock_id(options.user), options.key, options.namespace)
-    if found is None:
-        why = f"there is no such request {_place(options)}: its answer is no longer kept, "
-        raise CommandError(f"{why}or it never was", cli.NO)
+    found = _named(options)
     shown = Shown(flows, defaults.service, wall)
     details = shown.details(found, local(wall))
     return invocation.answer(shown.facts(found), details.pop("flow"), *fields(details))
@@ -347,7 +351,7 @@ def show(options: argparse.Namespace, invocation: Invocation, flows: Flows) -> i
 @cli.command(
     cli.argument("key", metavar="KEY", nargs="?", help="the idempotency key of one"),
     cli.option("--user", "ID", "its user"),
-    cli.of_namespace("only that namespace (default: all; with KEY the client's)"),
+    cli.of_namespace("only that namespace"),
     cli.option("--older-than", "S", _OLDER, cli.seconds),
     no="some have failed again",
 )
@@ -360,19 +364,19 @@ def complete(options: argparse.Namespace, invocation: Invocation, flows: Flows) 
     """
     if bool(options.key) != bool(options.user):
         raise CommandError("a request is named by KEY and --user together, or by neither")
-    if options.key and options.older_than:
+    if options.key and options.older_than is not None:
         raise CommandError("--older-than does not go with KEY")
     done: list[Facts] = []
     with stoppable() as stop, heard(RequestServed) as served:
-        meant = flows.unfinished(older_than=options.older_than or 300.0)
+        least = 300.0 if options.older_than is None else options.older_than
+        meant = flows.unfinished(older_than=least)
         if options.namespace is not None:
             meant = (each for each in meant if each.namespace == options.namespace)
         if options.key:
-            found = read(usable_lock_id(options.user), options.key, options.namespace)
-            named = None if found is None else to_complete(found, flows)
+            named = to_complete(_named(options), flows)
             if named is None:
-                why = f"there is no such request that the server can complete {_place(options)}. "
-                raise CommandError(f"{why}To fix it: look with `userlock flows show`", cli.NO)
+                why = "there is no such request that the server can complete. To fix it: look with "
+                raise CommandError(f"{why}`userlock flows show`", cli.NO)
             meant = iter([named])
         for request in itertools.takewhile(lambda _: not stop(), meant):
             answer = flows.complete_one(request)

@@ -143,10 +143,11 @@ class RequestPages(Pages):
         return self._shown().facts(self._named())
 
     def _named(self) -> reading.Found:
-        (user, key), namespace = form("user", "key"), flask.request.form.get("namespace")
+        user, key = form("user", "key")
+        namespace = flask.request.form.get("namespace", current_namespace())
         found = None
         is_name = 0 < len(user) <= ids.MAX_CHARACTERS and 0 < len(key) <= _MOST_OF_KEY
-        if is_name and ids.NAMESPACE.fullmatch(namespace or ""):
+        if is_name and ids.NAMESPACE.fullmatch(namespace):
             found = reading.read(user, key, namespace)
         if found is None:
             text = "Its answer is no longer kept, or it never was."

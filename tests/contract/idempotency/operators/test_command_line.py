@@ -72,7 +72,7 @@ def test_one_request(shop: Shop, terminal: Terminal) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "completed"),
     [
-        ([KEY, "--user", "ann"], 0, [""]),
+        ([KEY, "--user", "ann"], 2, []),
         ([KEY, "--user", "ann", "--namespace", "b"], 0, ["b"]),
         ([KEY, "--user", "ann", "--namespace", "other"], 1, []),
         (["--namespace", "b"], 0, ["b"]),
@@ -95,6 +95,12 @@ def test_of_tenants_with_one_key_those_that_are_meant(
         assert f"rides of ann{f' in {tenant}' if tenant else ''}: answered" in outcome.out
     done = terminal.run("flows", "list", "--done", "--json").document["requests"]
     assert sorted(each["namespace"] for each in done) == completed
+
+
+def test_a_request_of_one_tenant_is_found(shop: Shop, terminal: Terminal) -> None:
+    shop.fail("ann", tenant="b")
+    shown = terminal.run("flows", "show", KEY, "--user", "ann", "--json").document
+    assert shown["namespace"] == "b"
 
 
 def test_hidden_ids(shop: Shop, terminal: Terminal) -> None:
