@@ -417,7 +417,7 @@ def release_lock(lock_id: str | int) -> None:
     """Leave a lock that `acquire_lock` took.
 
     Raises:
-        LockNotHeld: this scope does not hold it.
+        LockNotHeld: this scope does not hold it, or in a block of another task or thread.
     """
     lock_id = check_lock_id(lock_id)
     scope = current_scope()

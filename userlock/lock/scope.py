@@ -317,13 +317,16 @@ class LockScope:
         """Leave the lock; the outermost leave releases it.
 
         Raises:
-            LockNotHeld: this scope does not hold it.
+            LockNotHeld: this scope does not hold it, or in a block of another task or thread.
         """
         lock_id = check_lock_id(lock_id)
         tenure = self.held.get(lock_id)
         if tenure is None or not tenure._entered:
             held = f" (held: {', '.join(map(quoted, self.held))})" if self.held else ""
             text = f"lock {quoted(lock_id)} is not held by this scope{held}"
+            raise LockNotHeld(text, lock_id=lock_id)
+        if not tenure._others and tenure._owner != running_code():
+            text = f"lock {quoted(lock_id)} is held by a block of another task or thread"
             raise LockNotHeld(text, lock_id=lock_id)
         self._leave_once(tenure)
 

@@ -306,6 +306,18 @@ class TestAcquireLock:
                 userlock.release_lock("ann")
         assert caught.value.lock_id == "ann"
 
+    def test_a_block_of_another_thread_is_not_left(self) -> None:
+        def leave() -> None:
+            with pytest.raises(userlock.LockNotHeld, match="another task or thread"):
+                userlock.release_lock("ann")
+            refused.append("ann")
+
+        refused: list[str] = []
+        with userlock.global_lock("ann"):
+            in_a_thread(leave).join()
+            assert holder("ann") is not None
+        assert refused == ["ann"]
+
 
 class TestScopes:
     def test_the_scope_says_the_priority_and_the_request(
