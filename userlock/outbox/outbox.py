@@ -152,6 +152,11 @@ class Outbox:
                 raise ConfigurationError(
                     f"two jobs have the name {job.name}. To fix it: give name="
                 )
+            if job.time_limit is not None and job.time_limit > self._worker.claim_seconds:
+                raise ConfigurationError(
+                    f"job {job.name}: time_limit is above the outbox's claim_seconds, after which "
+                    f"another worker runs the job too"
+                )
             self.jobs[job.name] = job
             return job
 

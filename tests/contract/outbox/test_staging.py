@@ -251,6 +251,7 @@ class TestBadInput:
             ({"name": "c", "on_dead": "retry"}, "on_dead"),
             ({"name": "d", "on_dead": "block", "ordered": False}, "on_dead='block' is for ordered"),
             ({"name": "e", "on_dead": "block", "owner": None}, "on_dead='block' is for ordered"),
+            ({"name": "f", "time_limit": 901}, "above the outbox.s claim_seconds"),
         ):
             with pytest.raises(ConfigurationError, match=text):
                 outbox.job(**options)(fine)
