@@ -33,7 +33,6 @@ unhurried = settings(deadline=None)
 
 @st.composite
 def lines(draw: st.DrawFn) -> bytes:
-    """Draw a line that resembles one of ours, more or less."""
     parts = [draw(_marks), draw(_tokens)]
     if draw(st.booleans()):
         parts.append(draw(_times))
@@ -43,7 +42,6 @@ def lines(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def holders(draw: st.DrawFn) -> bytes:
-    """Draw a first line that resembles one of ours, more or less."""
     if draw(st.booleans()):
         return draw(_notes)
     fields = ["4f01", "interactive", 1.0, 60.0, "web/1", "GET /"]

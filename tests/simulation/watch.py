@@ -31,13 +31,7 @@ _ROUNDING = 1e-6
 
 
 class Ending(NamedTuple):
-    """The end of a lease.
-
-    Attributes:
-        how: "removed" or "released" by its owner, "broken", "taken" after its time, "forgotten".
-        at: its time by the store's clock.
-        by: for "broken": the operator.
-    """
+    """The end of a lease."""
 
     how: str
     at: float
@@ -46,8 +40,6 @@ class Ending(NamedTuple):
 
 @dataclasses.dataclass
 class _Lock:
-    """The watch's data on one lock."""
-
     seen: Seen | None = None
     lapses_at: float = 0.0
     #: The time since when the lock is free, although its record exists.
@@ -159,7 +151,6 @@ class Watch:
         return self._before(lock_id).free_since
 
     def waiting(self, lock_id: str) -> tuple[str, ...]:
-        """Return the queue."""
         lock = self._before(lock_id)
         return () if lock.seen is None else lock.seen.queue
 
@@ -198,7 +189,6 @@ class Watch:
     def _written(
         self, who: Process, lock: _Lock, lock_id: str, record: bytes, ttl_seconds: float
     ) -> None:
-        """Check the write of a whole record."""
         before, after = lock.seen, parse_record(record)
         lapses_at = self._clock.now() + ttl_seconds
         owner = self.owners.setdefault(after.holder, who)

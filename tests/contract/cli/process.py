@@ -28,26 +28,19 @@ class Outcome(NamedTuple):
 
     @property
     def document(self) -> dict[str, Any]:
-        """Return the only JSON document on standard output."""
         assert self.out.count("\n") == 1, (self.out, self.err)
         found: dict[str, Any] = json.loads(self.out)
         return found
 
 
 class Cli:
-    """Runs commands against one store.
-
-    Args:
-        url: the store's address.
-        env: more environment variables.
-    """
+    """Runs commands against one store."""
 
     def __init__(self, url: str, env: Mapping[str, str] | None = None) -> None:
         self.url = url
         self.env = {**os.environ, **(env or {}), "USERLOCK_STORE": url, "TERM": "xterm"}
 
     def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> Outcome:
-        """Run a command to its end. Nothing is typed."""
         began = time.monotonic()
         done = subprocess.run(
             command(*arguments),
@@ -83,7 +76,6 @@ class Cli:
 
     @contextlib.contextmanager
     def start(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-        """Run a command on pipes for a block."""
         process = subprocess.Popen(
             command(*arguments),
             cwd=ROOT,
@@ -101,7 +93,6 @@ class Cli:
 
     @contextlib.contextmanager
     def on_terminal(self, *arguments: str) -> Iterator[Screen]:
-        """Run a command on a terminal for a block."""
         ours, theirs = pty.openpty()
         process = subprocess.Popen(
             command(*arguments),
@@ -124,15 +115,12 @@ class Cli:
 
 
 class Screen:
-    """A terminal that a test types on and reads."""
-
     def __init__(self, process: subprocess.Popen[bytes], descriptor: int) -> None:
         self.process = process
         self.text = ""
         self._descriptor = descriptor
 
     def read_until(self, words: str, times: int = 1) -> None:
-        """Wait until the terminal has shown a text that many times."""
         ends = time.monotonic() + SECONDS
         while self.text.count(words) < times:
             assert time.monotonic() < ends, self.text
@@ -142,7 +130,6 @@ class Screen:
         os.write(self._descriptor, keys.encode())
 
     def end(self) -> int:
-        """Wait for the end of the command. Return the exit code."""
         while self._read():
             pass
         return self.process.wait(SECONDS)

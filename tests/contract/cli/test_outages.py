@@ -19,7 +19,6 @@ COMMANDS = [("holder", "ann"), ("locks",), ("break", "ann", "--yes"), ("doctor",
 
 @pytest.fixture(params=["memcached", "redis"])
 def server(request: pytest.FixtureRequest) -> Memcached | RedisServer:
-    """Return a server that may be killed."""
     found: Memcached | RedisServer = request.getfixturevalue(f"own_{request.param}")
     return found
 
@@ -76,7 +75,6 @@ def test_follow_goes_on_when_the_server_comes_back(own_memcached: Memcached) -> 
 
 @pytest.fixture
 def two(own_memcached: Memcached, memcached: Memcached) -> Iterator[Scene]:
-    """Provide two servers, one of which may be killed."""
     servers = f"{own_memcached.address},{memcached.address}"
     scene = Scene(Cli(f"memcache://{servers}?prefix=cli{uuid.uuid4().hex[:8]}"))
     with contextlib.closing(scene.service):

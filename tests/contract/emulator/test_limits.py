@@ -41,7 +41,6 @@ def connect(server: userlock_emulator.Emulator, begin: bytes = b"") -> socket.so
 
 
 def ended(client: socket.socket) -> bool:
-    """Wait for the end of a connection."""
     with contextlib.suppress(ConnectionResetError):
         while client.recv(65536):
             pass

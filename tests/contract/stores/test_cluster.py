@@ -122,8 +122,6 @@ def test_a_prefix_with_braces_is_refused(prefix: str) -> None:
 
 
 class _Move:
-    """A slot that moves, in steps."""
-
     def __init__(self, there: RedisCluster, slot: int) -> None:
         self.there, self.slot = there, slot
         self.source = there.owner(slot)
@@ -304,7 +302,6 @@ def test_redirections_that_lead_nowhere_end(redirection: bytes, says: str) -> No
 
 
 def _answered_by(answer: Callable[[bytes], bytes]) -> tuple[ClusterStore, int]:
-    """Return a store whose one node answers in this way, and its port."""
     node = _Scripted(answer)
     store = _store_of([node])
     weakref.finalize(store, node.listener.close)

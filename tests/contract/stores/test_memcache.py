@@ -35,7 +35,6 @@ PATIENT: Any = {"connect_timeout": 5.0, "timeout": 5.0}
 
 
 def store_on(address: str, **options: object) -> MemcacheStore:
-    """Return a store with a prefix of its own."""
     return MemcacheStore(address, prefix=uuid.uuid4().hex, **{**PATIENT, **options})
 
 
@@ -116,10 +115,7 @@ class TestSharded(FenceContract):
 def test_a_store_that_keeps_its_parents_connections_fails(
     memcached: Memcached, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The negative control of the reset at a fork.
-
-    Not each time: one side may be done with the connection before the other begins.
-    """
+    """The negative control of the reset at a fork: not each time, but once in fifty."""
     monkeypatch.setattr("userlock.stores.pool.reset_in_child", lambda _: None)
     for _ in range(50):
         with contextlib.closing(store_on(memcached.address, protocol="text", timeout=0.5)) as store:
@@ -324,11 +320,7 @@ both_protocols = pytest.mark.parametrize("protocol", ["meta", "text"])
 def test_the_same_record_again_spends_the_versions_of_others(
     memcached: Memcached, protocol: str, via_proxy: bool
 ) -> None:
-    """A holder that extends its lease writes the record that is there already.
-
-    A waiter that had seen it lapsed just before must not take it over: by the bytes alone, which
-    is all that a store can go by that has lost its connection, nothing has changed.
-    """
+    """By the bytes, all that a store without its connection can go by, nothing has changed."""
     options = {"prefix": uuid.uuid4().hex, "protocol": protocol, "via_proxy": via_proxy, **PATIENT}
     ours, theirs = (MemcacheStore(memcached.address, **options) for _ in range(2))
     with contextlib.closing(ours), contextlib.closing(theirs):

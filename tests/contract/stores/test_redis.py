@@ -55,7 +55,6 @@ def store(redis_server: RedisServer, prefix: str) -> Iterator[RedisStore]:
 
 @pytest.fixture
 def client(redis_server: RedisServer) -> Iterator[Any]:
-    """Return another program's client of the same server."""
     client = redis.Redis.from_url(redis_server.url)
     yield client
     client.close()

@@ -15,7 +15,6 @@ from userlock.cli import COMMANDS, main, parser
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Return the error for a wrong command line: one line."""
     assert main(arguments) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -112,7 +111,6 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def parsers(above: Parser, *path: str) -> Iterator[list[str]]:
-    """Yield the words that lead to each parser."""
     yield list(path)
     for action in above._actions:
         if isinstance(action, argparse._SubParsersAction):

@@ -11,7 +11,6 @@ from userlock_emulator.datastore.protos import EntityResult, Mutation, QueryPb, 
 
 @pytest.fixture
 def numbers(engine: Subject) -> Subject:
-    """Provide entities K:1 … K:6 with n = 10, 20 … and a parity."""
     engine.put(
         *(entity(key("K", i), n=10 * i, parity="odd" if i % 2 else "even") for i in range(1, 7))
     )

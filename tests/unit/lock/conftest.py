@@ -73,6 +73,5 @@ def tenure(scope: LockScope) -> HeldLock:
 
 @pytest.fixture
 def world(clock: ManualClock, store: MemoryStore) -> Iterator[World]:
-    """Provide simulated processes that share the store."""
     with World(clock, Watch(store, clock)).running() as world:
         yield world

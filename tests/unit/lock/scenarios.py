@@ -55,8 +55,6 @@ class World:
 
 @dataclasses.dataclass
 class State:
-    """The holder of the lock, and its queue."""
-
     holder: str | None
     waiters: list[str]
 

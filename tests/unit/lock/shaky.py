@@ -11,8 +11,6 @@ from userlock.stores.memory import MemoryStore, Verb
 
 
 class Mishap(enum.Enum):
-    """The fault of one command."""
-
     COMMAND_LOST = "command lost"
     REPLY_LOST = "reply lost"
     COMMAND_SWALLOWED = "command swallowed, slowly"
@@ -53,11 +51,7 @@ class SteppedStore(MemoryStore):
 
 
 class ShakyStore(SteppedStore):
-    """A memory store with planned faults.
-
-    Attributes:
-        log: the commands since `shake`, with their faults.
-    """
+    """A memory store with planned faults."""
 
     def __init__(self, *, clock: Clock) -> None:
         super().__init__(clock=clock)
@@ -65,7 +59,6 @@ class ShakyStore(SteppedStore):
         self.log: list[tuple[Verb, Mishap | None]] = []
 
     def shake(self, plan: Plan) -> None:
-        """Plan these faults from now on; none, if empty."""
         self._mishaps = plan
         self.log = []
 

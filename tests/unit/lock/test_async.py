@@ -455,8 +455,6 @@ class TestDeadlocks:
 
 
 class TestTenThousand:
-    """So many tasks may wait in a process."""
-
     MOST_BYTES = 10_000
     #: For all of them together: caches, and tables that grow.
     MOST_SHARED_BYTES = 100_000

@@ -23,7 +23,6 @@ AT_ONCE = 0.011
 
 @pytest.fixture
 def undetected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Disable the protection under test."""
     monkeypatch.setattr("userlock.lock.scope._Holding", lambda *args: ())
 
 

@@ -125,7 +125,6 @@ def test_a_degraded_lease_counts_by_its_deadline(clock: ManualClock, store: Memo
 
 
 def test_every_entry_is_left_by_itself(clock: ManualClock, elsewhere: userlock.LockService) -> None:
-    """Neither leave ends the tenure of the other one."""
     with userlock.scope() as scope:
         outer = userlock.acquire_lock("ann", lock_timeout=10).tenure
         clock.advance(11)
@@ -180,7 +179,6 @@ class SlowStore(MemoryStore):
 
 
 def test_its_own_record_is_waited_for_and_no_deadlock(clock: ManualClock) -> None:
-    """The store still has the record of the lease that has ended."""
     service = userlock.LockService(SlowStore(clock=clock, wakes=False), clock=clock)
     with userlock.scope(service), userlock.global_lock("ann", lock_timeout=10) as outer:
         clock.advance(10.5)

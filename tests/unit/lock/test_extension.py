@@ -194,7 +194,6 @@ class TestWithExtension:
         assert not any(isinstance(event, LeaseLost) for event in here.events)
 
     def test_a_minute_unless_another_time_is_named(self, clock: ManualClock) -> None:
-        """As in the seed: extended by the time of each step, it stays a minute."""
         rests = []
 
         def work(extend: Callable[..., None]) -> None:

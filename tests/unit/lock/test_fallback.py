@@ -187,8 +187,6 @@ def test_an_interrupt_leaves_nothing_there(
 
 
 class TestReports:
-    """Both services report to the same listeners, once per requested lock."""
-
     @pytest.fixture(autouse=True)
     def _lines(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.DEBUG, "userlock")
@@ -268,8 +266,6 @@ class TestReports:
 
 
 class TestHolder:
-    """The holder, if only the fallback knows it."""
-
     def test_inside_a_block_that_it_granted(self, tenure: HeldLock) -> None:
         found = userlock.holder("ann")
         assert found is not None
@@ -299,8 +295,6 @@ class TestHolder:
 
 
 class TestBreaking:
-    """A holder hangs, and only the fallback knows it."""
-
     def test_the_holder_there(self, here: Here, beating: HeldLock) -> None:
         here.events.clear()
         broken = here.service.break_lock("ann", by="Jo")

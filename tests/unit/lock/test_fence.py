@@ -49,7 +49,6 @@ def test_others_that_wait_are_still_served(
 
 
 def test_a_holder_after_it_has_a_higher_one(here: Here, elsewhere: LockService) -> None:
-    """The first holder is paused for longer than its lease."""
     with userlock.scope(here.service) as paused, userlock.scope(elsewhere) as later:
         first = paused.acquire("ann").fence
         here.clock.advance(61)

@@ -73,7 +73,6 @@ class Number(enum.IntEnum):
 
 @pytest.mark.parametrize(("lock_id", "text"), [(Plan.BASIC, "basic"), (Number.SEVEN, "7")])
 def test_a_member_of_an_enumeration_is_its_text(lock_id: Any, text: str) -> None:
-    """So two ids that are equal are one lock."""
     assert check_lock_id(lock_id) == text
     assert userlock.global_lock(lock_id).lock_id == text
 

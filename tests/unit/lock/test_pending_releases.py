@@ -180,7 +180,6 @@ class TestIdle:
     """A process without further requests sends its pending releases nevertheless."""
 
     def leave_pending(self, service: LockService, store: MemoryStore, count: int = 1) -> None:
-        """Leave pending releases of some locks, since the store hangs."""
         leases = [service.acquire(f"learner-{number}") for number in range(count)]
         store.go_down("timed out", slow=True)
         for lease in leases:
@@ -246,7 +245,6 @@ class TestIdle:
         assert here.service.client.server_of("ann").closed
 
     def test_a_thousand_are_sent_at_once(self, here: Here) -> None:
-        """Renewals that are due meanwhile come in between."""
         self.leave_pending(here.service, here.store, 1000)
         here.store.come_back()
         here.live(1)

@@ -208,8 +208,6 @@ class TestRelease:
 
 
 class TestLosses:
-    """The reason why a lease is no longer ours, as exactly as it can be known."""
-
     def test_it_ran_out_and_lies_there(self, leases: MemoryLeases, clock: ManualClock) -> None:
         lease = taken(leases.take(make_claim(ttl_seconds=10)))
         leases.join(make_claim())
@@ -256,7 +254,6 @@ class TestLosses:
 
     @pytest.mark.parametrize("verb", ["release", "extend"])
     def test_a_lease_that_is_over_stays_over(self, leases: MemoryLeases, verb: str) -> None:
-        """The old value, used after its release."""
         lease = taken(leases.take(make_claim()))
         leases.release(lease)
         outcome = leases.release(lease) if verb == "release" else leases.extend(lease, 60)
@@ -321,9 +318,7 @@ def degraded(leases: MemoryLeases, clock: ManualClock) -> Lease:
 
 class TestReleasesInDoubt:
     def test_a_remove_in_doubt_whose_lock_has_others_now(self, leases: MemoryLeases) -> None:
-        """It was removed, then taken by another: that is no loss. But it is not known to be a
-        release.
-        """
+        """That is no loss, but it is not known to be a release either."""
         lease = taken(leases.take(make_claim()))
         leases.store.lose_reply("remove")
         leases.store.before("read", lambda: leases.take(make_claim()))

@@ -35,8 +35,6 @@ MOST_MISHAPS = 3
 
 @dataclasses.dataclass
 class Run:
-    """A scenario, run with faults."""
-
     world: World
     outcome: Outcome | StoreUnavailable
     steps: int
@@ -59,7 +57,6 @@ class Run:
         return cls(world, outcome, steps, before, world.state())
 
     def lease(self) -> Lease | None:
-        """Return the granted lease, if any."""
         return (
             self.outcome.lease
             if isinstance(self.outcome, Granted)
@@ -102,10 +99,7 @@ def check_all_but_the_release(scenario: Scenario) -> None:
 
 
 def check_the_release(scenario: Scenario) -> None:
-    """Check that a grant is released for good, whenever late commands arrive.
-
-    A lease that must be checked again says so.
-    """
+    """Check that a grant is released for good, whenever late commands arrive."""
     for plan, run in all_runs(scenario):
         lease, world = run.lease(), run.world
         if lease is None:

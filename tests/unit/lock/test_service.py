@@ -102,11 +102,7 @@ class TestOutage:
 
     @pytest.mark.parametrize("asked", [True, False])
     def test_a_late_command_of_an_outage_is_cleaned_up(self, here: Here, asked: bool) -> None:
-        """The record is created after the caller's timeout.
-
-        Also if the look-up fails before it begins (a hanging server accepts no connection): the
-        command before that is still on its way.
-        """
+        """Also if the look-up fails before it begins, as on a hanging server."""
         here.store.delay("create")
         here.store.before("read", lambda: here.store.go_down(sent=asked, slow=True))
         lease = here.service.acquire("ann")

@@ -24,7 +24,6 @@ from userlock.waits import run
 
 @pytest.fixture
 def others(store: MemoryStore, clock: ManualClock) -> Leases:
-    """Provide another client's access to the store."""
     return Leases(store, clock)
 
 
@@ -39,7 +38,6 @@ class TestExpectedQueue:
     def released_to_another(
         self, service: LockService, others: Leases, store: MemoryStore
     ) -> Record:
-        """Release a lock for which another process waits; return the record with its queue."""
         holder = service.acquire("ann")
         waiter = others.join(make_claim("ann"))
         service.release(holder)
@@ -239,11 +237,7 @@ class TestOutages:
     def test_a_command_that_is_late_does_not_keep_us_waiting(
         self, here: Here, others: Leases
     ) -> None:
-        """The first command was late, and arrives when the holder has gone, while we are queued.
-
-        We are queued under another token, so the stored record is a pending release, which is
-        checked once a second.
-        """
+        """Queued under another token: the record is a pending release, checked every second."""
         taken(others.take(make_claim("ann")))
 
         def evicted() -> None:

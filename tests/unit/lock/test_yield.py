@@ -233,7 +233,6 @@ class TestParticipants:
 
 
 def in_a_thread(work: Callable[[], object]) -> None:
-    """Run it in another thread that shares the scope."""
     thread = threading.Thread(target=contextvars.copy_context().run, args=(work,))
     thread.start()
     thread.join()

@@ -23,7 +23,6 @@ HEAD = b'["4f01","interactive",1,60,"web","GET /"]'
 
 
 def filled(line: Callable[[int], bytes], head: bytes = HEAD) -> bytes:
-    """Return the longest record of such lines."""
     lines, length = [head], len(head)
     for number in itertools.count():
         length += len(line(number)) + 1
@@ -96,7 +95,6 @@ def test_nobody_takes_a_lock_over_a_record_that_is_too_long(name: str) -> None:
 
 
 def crowd(size: int, mark: str) -> bytes:
-    """Return lines of forged waiters that began to wait one before the other."""
     return "".join(f"\n{mark} {n:x} {9e9 - n} []" for n in range(size)).encode()
 
 

@@ -55,8 +55,6 @@ class TestNames:
 
 
 class Named(DatastoreStore):
-    """Keeps what a URL names: project, database, namespace, prefix, kind and time-out."""
-
     def __init__(self, client_factory: Any, **options: Any) -> None:
         self.facts = (*client_factory.keywords.values(), *options.values())
 

@@ -57,7 +57,6 @@ _SHAPES = [
 
 @st.composite
 def urls(draw: st.DrawFn) -> tuple[str, str]:
-    """Draw a URL, and the password in it."""
     password = draw(_passwords)
     shape = draw(st.sampled_from(_SHAPES))
     scheme, begin = draw(_schemes), draw(_begins)
@@ -65,7 +64,6 @@ def urls(draw: st.DrawFn) -> tuple[str, str]:
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Give an error and all those behind it."""
     if error is not None:
         yield error
         yield from chain(error.__cause__)

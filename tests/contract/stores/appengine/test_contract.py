@@ -22,10 +22,7 @@ from userlock.testing import LeaseStoreContract, ManualClock
 
 
 class TestAppEngine(LeaseStoreContract):
-    """The contract, by the clock of the stub.
-
-    Without forks: the SDK's own threads do not survive one, and nothing here can mend that.
-    """
+    """Without forks: the SDK's own threads do not survive one."""
 
     @pytest.fixture(autouse=True)
     def _time(self, clock: ManualClock) -> None:

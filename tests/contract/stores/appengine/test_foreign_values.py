@@ -29,8 +29,6 @@ class Trap:
 
 
 class TestForeignValues:
-    """Values of other programs under our keys."""
-
     @pytest.fixture(autouse=True)
     def _untouched(self) -> Iterator[None]:
         SPRUNG.clear()

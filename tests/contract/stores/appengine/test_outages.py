@@ -33,7 +33,6 @@ every_verb = pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS.keys())
 
 @pytest.fixture
 def _impatient(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in production."""
     monkeypatch.setattr(appengine, "REPLY_SECONDS", REPLY_SECONDS)
     monkeypatch.setattr(appengine, "HURRIED_SECONDS", HURRIED_SECONDS)
 

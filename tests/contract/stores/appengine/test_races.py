@@ -20,11 +20,7 @@ POLICY = memcache.MemcacheSetRequest
 
 
 class TestRaces:
-    """Another caller between read and swap."""
-
     def between(self, service: Service, act: Callable[[], object]) -> None:
-        """Do something just before the next swap is carried out."""
-
         def before(method: str, request: Any) -> None:
             if method == "Set" and request.item[0].set_policy == POLICY.CAS:
                 service.before = lambda method, request: None

@@ -20,8 +20,6 @@ OFF_BY = [
 
 
 class TestTime:
-    """Clocks of the writer, a reader and the service that differ by as much as is allowed."""
-
     def life(
         self, store: AppEngineStore, reader: AppEngineStore, clock: ManualClock, ttl: float
     ) -> list[str]:

@@ -19,8 +19,6 @@ from userlock.stores.urls import open_store
 
 
 class SkewedClock(SystemClock):
-    """A machine whose time of day is wrong."""
-
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 
@@ -33,7 +31,6 @@ def _mutations(request: Any) -> Any:
 
 
 def row_of(client: ndb.Client) -> Any:
-    """Return Ann's row as ndb sees it, or None."""
     with client.context(cache_policy=False):
         return ndb.Key("UserLockLease", "userlock=ann").get()
 
