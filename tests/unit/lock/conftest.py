@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from collections.abc import Iterator
 from random import Random
 
@@ -17,6 +19,16 @@ from userlock.events import Event, Listeners, log_event
 from userlock.lock.scope import LockScope
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine in an event loop, for a minute at most."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**given), 60))
+    return True
 
 
 @pytest.fixture
