@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.leases import as_stored
+from tests.leases import as_stored, existing
 from userlock.lock.lease import Holder, new_token
 from userlock.lock.record import MOST_WAITERS, BlockedOn, Record, aged, blocked, done, joining
 from userlock.lock.store import Stored
@@ -128,8 +128,7 @@ def test_a_claim_becomes_the_holder_and_the_queue_continues(
     after = understood(before.succeeded_by(as_stored(ME), ME.token, passing=passing))
     assert after.holder == ME
     assert (after.free, after.broken_by) == (False, "")
-    position = before.position_of(ME.token)
-    assert position is not None
+    position = existing(before.position_of(ME.token))
     dropped = position if passing else 0
     others = [waiter for waiter in before.waiters() if waiter.token != ME.token]
     assert repr(after.waiters()) == repr(others[dropped:])  # NaN does not equal NaN

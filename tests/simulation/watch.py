@@ -17,6 +17,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from tests.leases import existing
 from tests.simulation.records import Seen, parse_record, tokens_in
 from userlock.lock.store import Stored
 from userlock.stores import MemoryStore
@@ -106,8 +107,7 @@ class Watch:
         lock = self._before(lock_id)
         new = self.store.take_over(lock_id, version, record, ttl_seconds)
         if new is not None:
-            stored = self.store.read(lock_id)
-            assert stored is not None
+            stored = existing(self.store.read(lock_id))
             self._written(who, lock, lock_id, stored.record, ttl_seconds)
         return new
 

@@ -15,6 +15,7 @@ from pymemcache.client.base import Client
 
 from tests.contract.stores.verbs import use
 from tests.faults.proxy import Fault, FaultProxy
+from tests.leases import existing
 from tests.servers import MEMCACHED_LATE_SECONDS, Memcached
 from userlock.clock import SYSTEM_CLOCK, SystemClock
 from userlock.lock.store import LeaseStore, StoreUnavailable
@@ -144,13 +145,10 @@ class TestAStaleItem(_ByMeta):
         with contextlib.closing(Client(memcached.address)) as client:
             client.raw_command(b"md %b I T60" % store.keys.lock("ann"))
         for _ in range(2):  # it tells only the first reader that it may renew it
-            stored = store.read("ann")
-            assert stored is not None
+            stored = existing(store.read("ann"))
             assert (stored.record, stored.lapsed) == (b"first", False)
         assert store.swap("ann", stored.version, b"second", 60.0) is not None
-        swapped = store.read("ann")
-        assert swapped is not None
-        assert swapped.record == b"second"
+        assert existing(store.read("ann")).record == b"second"
 
 
 class _Moved(SystemClock):
@@ -268,12 +266,10 @@ class TestProtocol:
         )
         with contextlib.closing(meta), contextlib.closing(text):
             assert meta.create("ann", b"first", 60) is not None
-            stored = text.append("ann", b"\nline")
-            assert stored is not None
+            stored = existing(text.append("ann", b"\nline"))
             assert text.create("ann", b"second", 60) is None
             assert text.swap("ann", stored.version, b"next", 60) is not None
-            stored = meta.read("ann")
-            assert stored is not None
+            stored = existing(meta.read("ann"))
             assert stored.record == b"next"
             assert meta.remove("ann", stored.version)
             assert text.read("ann") is None
@@ -325,12 +321,10 @@ def test_the_same_record_again_spends_the_versions_of_others(
     ours, theirs = (MemcacheStore(memcached.address, **options) for _ in range(2))
     with contextlib.closing(ours), contextlib.closing(theirs):
         version = ours.create("ann", b"held", 60)
-        seen = theirs.read("ann")
-        assert seen is not None
+        seen = existing(theirs.read("ann"))
         ours.close()  # the next commands go over other connections
         theirs.close()
-        version = ours.swap("ann", version, b"held", 60)
-        assert version is not None
+        version = existing(ours.swap("ann", version, b"held", 60))
         assert theirs.swap("ann", seen.version, b"taken over", 60) is None
         assert not theirs.remove("ann", seen.version)
         ours.close()
@@ -372,9 +366,7 @@ def test_a_version_of_before_a_restart_is_worth_nothing(
         if trusting:
             monkeypatch.setattr(ours, "_number", _trusting)
         assert (ours.swap("ann", version, b"ours", 60) is not None) == trusting
-        stored = theirs.read("ann")
-        assert stored is not None
-        assert stored.record == (b"ours" if trusting else b"theirs")
+        assert existing(theirs.read("ann")).record == (b"ours" if trusting else b"theirs")
 
 
 @pytest.mark.parametrize(

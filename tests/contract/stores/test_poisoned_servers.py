@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 
+from tests.leases import existing
 from tests.poison import values
 from tests.servers import Memcached, RedisServer
 from userlock.errors import LockTimeout
@@ -45,14 +46,10 @@ def meet(store: LeaseStore, value: bytes) -> None:
 
     lock_id = uuid.uuid4().hex
     ours = service.acquire(lock_id)
-    stored = store.read(lock_id)
-    assert stored is not None
-    assert store.swap(lock_id, stored.version, value, 60.0) is not None
+    assert store.swap(lock_id, existing(store.read(lock_id)).version, value, 60.0) is not None
     assert not isinstance(run(service.extend, ours, 30.0), Granted)
     service.release(ours)
-    stored = store.read(lock_id)
-    assert stored is not None
-    assert stored.record.startswith(value)
+    assert existing(store.read(lock_id)).record.startswith(value)
 
 
 def _ask(service: LockService, lock_id: str) -> None:

@@ -17,6 +17,7 @@ import pytest
 import redis
 
 import userlock
+from tests.leases import existing
 from tests.servers import RedisServer, redis_store
 from userlock.admin.health import Verdict, examine
 from userlock.admin.redis import list_locks
@@ -180,8 +181,7 @@ class TestForeignValues:
         appended = found(store.append("ann", b"\nline"))
         assert appended.record == value + b"\nline"
         assert store.swap("ann", stored.version, b"first", 60) is None
-        version = store.swap("ann", appended.version, b"first", 60)
-        assert version is not None
+        version = existing(store.swap("ann", appended.version, b"first", 60))
         assert found(store.read("ann")).record == b"first"
         client.set(f"{prefix}:lock=ann", value)
         assert not store.remove("ann", version)
@@ -383,8 +383,7 @@ class TestOutages:
 def test_the_rights_in_the_documentation_suffice(redis_server: RedisServer) -> None:
     """For everything that a lock does, wake-ups included; `doctor` too."""
     page = (Path(__file__).parents[3] / "docs/deploy.md").read_text()
-    said = re.search(r"ACL:\s+`([^`]+)`", page)
-    assert said is not None
+    said = existing(re.search(r"ACL:\s+`([^`]+)`", page))
     prefix = uuid.uuid4().hex
     rights = [*said[1].replace("PREFIX", prefix).split(), "+client|setname"]
     with contextlib.closing(redis.Redis(port=redis_server.port)) as client:

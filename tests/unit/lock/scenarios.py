@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from tests.leases import Leases, taken
+from tests.leases import Leases, existing, taken
 from tests.unit.lock.shaky import ShakyStore
 from userlock.lock.lease import Claim, Granted, Held, Lease, Lost, Released
 from userlock.lock.record import PATIENCE_SECONDS, Record
@@ -30,9 +30,7 @@ class World:
         return claim
 
     def record(self) -> Record:
-        stored = self.store.read(LOCK)
-        assert stored is not None
-        return Record(stored)
+        return Record(existing(self.store.read(LOCK)))
 
     def take(self, claim: Claim) -> Lease:
         return taken(self.leases.take(claim))

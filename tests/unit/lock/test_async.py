@@ -16,6 +16,7 @@ from unittest import mock
 import pytest
 
 import userlock
+from tests.leases import existing
 from tests.waiting import until, wait_until
 from userlock import EventLoopBlocked, LockService, LockTimeout
 from userlock.events import Listeners
@@ -51,9 +52,7 @@ class TestUse:
         async with userlock.global_lock("ann") as lock:
             assert lock.held
             assert service.holder("ann") is not None
-            scope = current_scope()
-            assert scope is not None
-            assert scope.held == {"ann": lock}
+            assert existing(current_scope()).held == {"ann": lock}
         assert service.holder("ann") is None
         assert current_scope() is None
 

@@ -7,6 +7,7 @@ from unittest import mock
 import pytest
 
 import userlock
+from tests.leases import existing
 from tests.simulation.rivals import Rival, Step, chain, run
 from tests.simulation.world import World
 from tests.unit.lock.pulse import Here
@@ -153,8 +154,7 @@ class TestNotes:
         assert blocked_on(world, "a") is None
         world.pass_time(0.01)
         for lock_id in ("a", "aa"):
-            note = blocked_on(world, lock_id)
-            assert note is not None
+            note = existing(blocked_on(world, lock_id))
             assert (note.lock_id, note.since) == ("b", a.waits_since)
         run(world, b)
         world.pass_time(0.2)
@@ -183,8 +183,7 @@ class TestNotes:
             here.clock.after(0.3, interrupt)
             with pytest.raises(KeyboardInterrupt):
                 userlock.acquire_lock("b")
-            stored = here.store.read("a")
-            assert stored is not None
+            stored = existing(here.store.read("a"))
             assert Record(stored).blocked_on is None
             assert b"! " in stored.record, "it had been there"
             assert mine.held
@@ -218,9 +217,7 @@ class TestOutages:
             with pytest.raises(LockTimeout):
                 userlock.global_lock("b", wait_timeout=1).__enter__()
             assert holder.token
-        stored = here.store.read("a")
-        assert stored is not None
-        assert lock._lease.token.encode() + b" [" not in stored.record
+        assert lock._lease.token.encode() + b" [" not in existing(here.store.read("a")).record
 
     def test_a_server_that_does_not_answer_for_a_lock_on_the_way(self, world: World) -> None:
         """The awaited lock is on another server: the wait goes on, and does not take the lock."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import userlock
+from tests.leases import existing
 from userlock.events import Event, LeaseLost
 from userlock.lock.configuration import default_service
 from userlock.lock.scope import current_scope
@@ -33,9 +34,7 @@ def by_acquire_lock() -> userlock.HeldLock:
 def by_decorator() -> userlock.HeldLock:
     @userlock.global_lock("ann", wait_timeout=0)
     def held() -> userlock.HeldLock:
-        scope = current_scope()
-        assert scope is not None
-        return scope.held["ann"]
+        return existing(current_scope()).held["ann"]
 
     return held()
 
@@ -132,9 +131,7 @@ def test_every_entry_is_left_by_itself(clock: ManualClock, elsewhere: userlock.L
         scope._leave_once(outer)
         assert (outer.held, inner.held) == (False, True)
         assert scope.held["ann"] is inner
-        holder = elsewhere.holder("ann")
-        assert holder is not None
-        assert holder.token == inner._lease.token
+        assert existing(elsewhere.holder("ann")).token == inner._lease.token
         userlock.release_lock("ann")
         assert not scope.held
         with pytest.raises(userlock.LockNotHeld):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import userlock
-from tests.leases import dead_waiter, record_of
+from tests.leases import dead_waiter, existing, record_of
 from tests.unit.lock.pulse import Here
 from userlock import HeldLock, LockService, LockServiceUnavailable
 from userlock.events import (
@@ -267,9 +267,7 @@ class TestReports:
 
 class TestHolder:
     def test_inside_a_block_that_it_granted(self, tenure: HeldLock) -> None:
-        found = userlock.holder("ann")
-        assert found is not None
-        assert found.request == "POST /mine"
+        assert existing(userlock.holder("ann")).request == "POST /mine"
         assert userlock.waiters("ann") == []
 
     def test_waiters_there(self, service: LockService, tenure: HeldLock) -> None:
@@ -297,8 +295,7 @@ class TestHolder:
 class TestBreaking:
     def test_the_holder_there(self, here: Here, beating: HeldLock) -> None:
         here.events.clear()
-        broken = here.service.break_lock("ann", by="Jo")
-        assert broken is not None
+        broken = existing(here.service.break_lock("ann", by="Jo"))
         assert broken.request == "POST /mine"
         assert here.events == [Broken("ann", broken.describe(), "Jo")]
         assert here.service.acquire("ann", wait_timeout=0).fallback is not None

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from tests.forks import in_child
-from tests.leases import MemoryLeases
+from tests.leases import MemoryLeases, existing
 from tests.unit.lock.pulse import Here, live
 from userlock import LockService
 from userlock.events import Listeners
@@ -57,9 +57,7 @@ def on(two: TwoServers, clock: ManualClock) -> LockService:
 
 
 def left_behind(leases: MemoryLeases, lock_id: str, ttl_seconds: float = 60.0) -> Lease:
-    lease = leases.take(make_claim(lock_id, ttl_seconds=ttl_seconds))
-    assert lease is not None
-    return lease
+    return existing(leases.take(make_claim(lock_id, ttl_seconds=ttl_seconds)))
 
 
 @pytest.fixture

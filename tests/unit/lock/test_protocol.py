@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.leases import Leases, MemoryLeases, record_of, taken
+from tests.leases import Leases, MemoryLeases, existing, record_of, taken
 from userlock.lock.lease import (
     Claim,
     Granted,
@@ -392,13 +392,11 @@ class TestLinesInDoubt:
         first, second = make_claim(), make_claim()
         lost(leases.store, "append")
         leases.join(first)
-        record = leases.join(second)
-        assert record is not None
+        record = existing(leases.join(second))
         assert [each.token for each in record.waiters()] == [first.token, second.token]
         lost(leases.store, "append")
         leases.leave(first.lock_id, first.token)
-        record = leases.look(first.lock_id)
-        assert record is not None
+        record = existing(leases.look(first.lock_id))
         assert [each.token for each in record.waiters()] == [second.token]
 
     def test_a_time_out_is_not_waited_for_twice(self, leases: MemoryLeases) -> None:
@@ -470,6 +468,5 @@ class TestErrors:
 
 def next_one_comes_and_goes(leases: MemoryLeases) -> None:
     """Let another client take over the free lock and release it."""
-    record = leases.look("learner-1")
-    assert record is not None
+    record = existing(leases.look("learner-1"))
     leases.release(taken(leases.claim(make_claim(), record, passing=False)))

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import userlock
+from tests.leases import existing
 from tests.unit.lock.writes import Writes
 from userlock.lock.configuration import default_service, defaults
 from userlock.lock.held_lock import held_seconds_of
@@ -313,13 +314,10 @@ class TestScopes:
     ) -> None:
         with userlock.scope(priority="batch", request="POST /tasks/x"):
             userlock.acquire_lock("ann")
-            found = service.holder("ann")
-            assert found is not None
+            found = existing(service.holder("ann"))
             assert (found.priority, found.request) == ("batch", "POST /tasks/x")
             with userlock.global_lock("bob", priority="interactive"):
-                found = service.holder("bob")
-                assert found is not None
-                assert found.priority == "interactive"
+                assert existing(service.holder("bob")).priority == "interactive"
 
     def test_an_inner_scope_does_not_share_the_outer_ones_locks(self) -> None:
         with userlock.scope(), userlock.global_lock("ann"):

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from tests.leases import Leases, record_of, taken
+from tests.leases import Leases, existing, record_of, taken
 from tests.unit.lock.pulse import Here
 from userlock import LockService, LockServiceUnavailable, LockTimeout
 from userlock.events import Acquired, Contended, TimedOut
@@ -270,8 +270,7 @@ def test_a_long_hold_does_not_make_the_next_short_one_longer(
 
         def take(first: Claim = first) -> None:
             record = record_of(store, "ann")
-            second = run(elsewhere.protocol.claim, first, record, passing=False)
-            assert second is not None
+            second = existing(run(elsewhere.protocol.claim, first, record, passing=False))
             elsewhere.release(second, held_seconds=0.001)
 
         clock.after(hold, functools.partial(elsewhere.release, lease))

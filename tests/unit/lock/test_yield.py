@@ -11,7 +11,7 @@ import pytest
 
 import userlock
 from tests.forks import in_child
-from tests.leases import dead_waiter
+from tests.leases import dead_waiter, existing
 from tests.simulation.rivals import Rival, Step
 from tests.simulation.scheduler import Actor
 from tests.simulation.world import World
@@ -242,8 +242,7 @@ def snatch(service: LockService, lock_id: str, token: str) -> None:
     """Let the interactive request take its turn after all, and keep the lock for long."""
     claim = make_claim(lock_id)
     claim = dataclasses.replace(claim, token=token, ttl_seconds=1000)
-    record = service.look(lock_id)
-    assert record is not None
+    record = existing(service.look(lock_id))
     assert run(service.protocol.claim, claim, record, passing=False) is not None
 
 
@@ -368,9 +367,7 @@ class TestSeveralLocks:
             dead_waiter(service, "a")
             new = a.yield_to_waiters()
             assert not b.held
-            inside = current_scope()
-            assert inside is not None
-            assert inside.held["b"].held
+            assert existing(current_scope()).held["b"].held
             assert new._scope is a._scope
         assert (service.holder("a"), service.holder("b")) == (None, None)
 

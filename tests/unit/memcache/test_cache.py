@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.leases import existing
 from tests.unit.memcache.support import START, ManualClock
 from userlock_emulator.memcache.cache import Cache, Mode, Refused, Stored, steady_clock
 from userlock_emulator.memcache.item import MAX_ITEM_BYTES, Item, item_size_bytes
@@ -31,9 +32,7 @@ def put(cache: Cache, key: bytes, value: bytes = b"v", exptime: int = 0) -> Item
 def test_a_relative_expiry(cache: Cache, clock: ManualClock) -> None:
     put(cache, b"k", exptime=10)
     clock.advance(9.9)
-    item = cache.find(b"k")
-    assert item is not None
-    assert cache.seconds_left(item) == 1
+    assert cache.seconds_left(existing(cache.find(b"k"))) == 1
     clock.advance(0.1)
     assert cache.find(b"k") is None
     assert len(cache) == 0
@@ -118,8 +117,7 @@ def test_the_least_recently_used_items_go_when_memory_is_full(clock: ManualClock
     for number in range(10):
         put(cache, b"key%d" % number, b"x" * 100)
     assert len(cache) == 10
-    used = cache.find(b"key0")
-    assert used is not None
+    used = existing(cache.find(b"key0"))
     cache.bump(used)
     for number in range(10, 15):
         put(cache, b"k%d" % number, b"x" * 101)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.leases import as_stored
+from tests.leases import as_stored, existing
 from userlock.errors import LockTimeout
 from userlock.ids import MAX_CHARACTERS
 from userlock.lock.lease import Holder, Lease
@@ -134,9 +134,7 @@ def test_waiters_do_not_make_a_record_too_long() -> None:
     service = LockService(store, clock=clock)
     lease = service.acquire("ann", lock_timeout=3600)
     full = lease.record + b"\n" + b"z" * (MAX_RECORD_BYTES - len(lease.record) - 10)
-    held = store.read("ann")
-    assert held is not None
-    store.swap("ann", held.version, full, 3600)
+    store.swap("ann", existing(store.read("ann")).version, full, 3600)
     with pytest.raises(LockTimeout) as caught:
         service.acquire("ann", wait_timeout=1)
     assert caught.value.holder is not None

@@ -11,6 +11,7 @@ from google.cloud import ndb
 
 import userlock_emulator
 from tests.contract.stores.datastore.faulty import FaultyClient
+from tests.leases import existing
 from userlock.lock.store import LeaseStore, Stored
 from userlock.stores.datastore import DatastoreStore
 from userlock.testing import ManualClock
@@ -101,6 +102,4 @@ def rig(
 
 
 def read(store: LeaseStore, lock_id: str = "ann") -> Stored:
-    stored = store.read(lock_id)
-    assert stored is not None
-    return stored
+    return existing(store.read(lock_id))

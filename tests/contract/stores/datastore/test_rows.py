@@ -12,6 +12,7 @@ from google.cloud import ndb
 
 from tests.contract.stores.datastore.conftest import SERVER_CLOCK, UserLockLease, read
 from tests.contract.stores.datastore.faulty import FaultyClient
+from tests.leases import existing
 from userlock.clock import SystemClock
 from userlock.lock.store import GRACE_SECONDS, RecordRefused, StoreUnavailable
 from userlock.stores.datastore import DatastoreStore
@@ -55,14 +56,11 @@ class TestRows:
         self, client: ndb.Client, store: DatastoreStore
     ) -> None:
         store.create("ann", b"first", 60)
-        before = row_of(client)
-        assert before is not None
+        before = existing(row_of(client))
         age = before.expire_at.replace(tzinfo=datetime.UTC).timestamp() - time.time()
         assert 86_400 + 50 < age < 86_400 + 70
         store.append("ann", b"\nline")
-        after = row_of(client)
-        assert after is not None
-        assert after.expire_at == before.expire_at
+        assert existing(row_of(client)).expire_at == before.expire_at
 
     def test_namespace_database_kind_and_prefix(self, client: ndb.Client) -> None:
         url = "datastore://other?database=db2&namespace=ns2&prefix=p2&kind=Lease"
@@ -113,8 +111,7 @@ class TestRows:
         version = store.create("ann", b"first", 10)
         for _ in range(3):
             SERVER_CLOCK.ahead += 8
-            version = store.swap("ann", version, b"first", 10)
-            assert version is not None
+            version = existing(store.swap("ann", version, b"first", 10))
         assert read(store).lapsed is False
 
     def test_another_programs_entity_is_refused(
@@ -131,8 +128,7 @@ class TestRows:
     def test_clients_whose_clocks_are_wrong(self, client: ndb.Client, skew: float) -> None:
         right, wrong = DatastoreStore(client), DatastoreStore(client, clock=SkewedClock(skew))
         for holder, other in ((right, wrong), (wrong, right)):
-            version = holder.create("ann", b"first", 60)
-            assert version is not None
+            version = existing(holder.create("ann", b"first", 60))
             SERVER_CLOCK.ahead += 58
             assert other.create("ann", b"second", 5) is None
             assert read(other).lapsed is False
@@ -140,9 +136,7 @@ class TestRows:
             assert read(other).lapsed is True
             assert read(holder).lapsed is True
             assert other.create("ann", b"second", 5) is None, "waiters were passed"
-            row = row_of(client)
-            assert row is not None
-            sweep = row.expire_at.replace(tzinfo=datetime.UTC).timestamp()
+            sweep = existing(row_of(client)).expire_at.replace(tzinfo=datetime.UTC).timestamp()
             assert sweep > SERVER_CLOCK() / 1_000_000, "it might be swept while it lives"
             assert other.remove("ann", version)
 
