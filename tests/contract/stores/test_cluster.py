@@ -113,12 +113,6 @@ def test_they_are_listed_page_by_page(
     assert {each.name for page in pages for each in page.locks} == made
 
 
-@pytest.mark.parametrize("prefix", ["a{b", "a}b"])
-def test_a_prefix_with_braces_is_refused(prefix: str) -> None:
-    with pytest.raises(ValueError, match="key prefix"):
-        open_store(f"redis+cluster://127.0.0.1:1?prefix={prefix}")
-
-
 # --- redirections -------------------------------------------------------------------------------
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -283,12 +282,6 @@ class TestBounds:
 
 
 class TestUrls:
-    def test_a_missing_extra_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delitem(sys.modules, "userlock.stores.redis")
-        monkeypatch.setitem(sys.modules, "redis", None)
-        with pytest.raises(ImportError, match=r"pip install 'userlock\[redis\]'"):
-            userlock.LockService.from_url("redis://localhost")
-
     def test_valkey_is_another_name(self, redis_server: RedisServer, prefix: str) -> None:
         """Valkey speaks the same protocol. Both names lead to the same locks."""
         address = f"{redis_server.address}?prefix={prefix}"

@@ -184,17 +184,6 @@ def test_follow_writes_a_document_for_each_list(scene: Terminal) -> None:
     assert samples[0]["at"] < samples[1]["at"]
 
 
-def test_follow_goes_on_through_an_outage(scene: Terminal) -> None:
-    scene.clock.after(0.5, scene.memory().go_down)
-    scene.clock.after(2.5, scene.memory().come_back)
-    interrupted_after(scene, 5.5)
-    code, out, err = scene.run("locks", "--follow", "--json", "ann")
-    assert (code, err) == (130, "\n")
-    samples = [json.loads(line) for line in out.splitlines()]
-    assert ["error" in each for each in samples][:3] == [False, True, True]
-    assert "locks" in samples[-1]
-
-
 def test_a_lock_whose_server_is_down_does_not_hide_the_others(
     scene: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,6 @@ from unittest import mock
 import pytest
 
 import userlock
-from tests.leases import existing
 from tests.waiting import until, wait_until
 from userlock import EventLoopBlocked, LockService, LockTimeout
 from userlock.events import Listeners
@@ -48,14 +47,6 @@ def queued(service: LockService, number: int = 1, lock_id: str = "ann") -> Calla
 
 
 class TestUse:
-    async def test_a_block(self, service: LockService) -> None:
-        async with userlock.global_lock("ann") as lock:
-            assert lock.held
-            assert service.holder("ann") is not None
-            assert existing(current_scope()).held == {"ann": lock}
-        assert service.holder("ann") is None
-        assert current_scope() is None
-
     async def test_it_is_entered_again(self, service: LockService) -> None:
         block = userlock.global_lock("ann", wait_timeout=1)
         async with block as outer, block as inner:

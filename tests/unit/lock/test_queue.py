@@ -43,11 +43,6 @@ class TestTurn:
         assert turn_of(log, "a").decide(log.record, 0.0) is Decision.CLAIM
         assert turn_of(log, "b").decide(log.record, 0.0) is Decision.WAIT
 
-    def test_a_person_who_came_later_goes_before_batch(self, log: Log) -> None:
-        log.joined_by("job", priority="batch").joined_by("interactive").lapsed = True
-        assert turn_of(log, "job").decide(log.record, 0.0) is Decision.WAIT
-        assert turn_of(log, "interactive").decide(log.record, 0.0) is Decision.CLAIM
-
     def test_whom_the_record_does_not_know_lines_up_again(self, log: Log) -> None:
         log.joined_by("b").members["a"] = a_holder("a")
         assert turn_of(log, "a").decide(log.record, 0.0) is Decision.REJOIN

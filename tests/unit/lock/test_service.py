@@ -38,10 +38,11 @@ def test_it_waits_until_the_holder_leaves(here: Here) -> None:
     second = here.service.acquire("ann", request="POST /second")
     assert 3.0 <= here.clock.now() - started < 3.05
     assert here.service.holder("ann") is not None
-    contended = next(event for event in here.events if isinstance(event, Contended))
+    (contended,) = here.of(Contended)
     assert "POST /first" in contended.blocked_by
-    acquired = [event for event in here.events if isinstance(event, Acquired)][-1]
+    acquired = here.of(Acquired)[-1]
     assert "POST /first" in acquired.blocked_by
+    assert acquired.attempts == len(here.clock.sleeps) + 2, "the first try, the line, the looks"
     assert acquired.waited_seconds == pytest.approx(3.0, abs=0.05)
     here.service.release(second)
 

@@ -13,7 +13,7 @@ import pytest
 from tests.leases import Leases, existing, record_of, taken
 from tests.unit.lock.pulse import Here
 from userlock import LockService, LockServiceUnavailable, LockTimeout
-from userlock.events import Acquired, Contended, TimedOut
+from userlock.events import Contended, TimedOut
 from userlock.lock.lease import Claim
 from userlock.lock.record import Record
 from userlock.lock.store_client import StoreClient
@@ -86,15 +86,6 @@ class TestBatch:
 
 
 class TestBeginning:
-    def test_its_wait_is_reported_once(self, here: Here, elsewhere: LockService) -> None:
-        holder = here.service.acquire("ann", request="POST /first")
-        here.clock.after(1.0, lambda: elsewhere.release(holder))
-        here.service.acquire("ann")
-        (contended,) = (event for event in here.events if isinstance(event, Contended))
-        assert "POST /first" in contended.blocked_by
-        acquired = [event for event in here.events if isinstance(event, Acquired)][-1]
-        assert acquired.attempts == len(here.clock.sleeps) + 2, "the first try, the line, the looks"
-
     def test_the_next_waiter_is_named_without_a_holder(self, here: Here, others: Leases) -> None:
         lease = taken(others.take(make_claim("ann")))
         others.join(make_claim("ann", request="GET /second"))

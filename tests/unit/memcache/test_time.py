@@ -43,20 +43,6 @@ def test_touch_and_gat_set_a_new_expiry(talk: Talk) -> None:
     assert talk(b"gats 10 k\r\ntouch k 1\r\n") == b"END\r\nNOT_FOUND\r\n"
 
 
-def test_stats(talk: Talk) -> None:
-    talk(b"set k 0 0 1\r\nx\r\nget k absent\r\n")
-    talk.clock.advance(5)
-    rows = talk(b"stats\r\n").split(b"\r\n")
-    assert rows[-2:] == [b"END", b""]
-    for row in (
-        *(b"STAT uptime 5", b"STAT version 1.6.18", b"STAT curr_connections 1"),
-        *(b"STAT get_hits 1", b"STAT get_misses 1", b"STAT cmd_set 1", b"STAT curr_items 1"),
-    ):
-        assert row in rows
-    assert talk(b"stats reset\r\n") == b"RESET\r\n"
-    assert b"STAT cmd_get 0\r\n" in talk(b"stats\r\n")
-
-
 def test_the_memory_limit_can_be_changed(talk: Talk) -> None:
     assert talk(b"cache_memlimit 8\r\n") == b"OK\r\n"
     assert talk.cache.memory_limit_bytes == 8 * 1024 * 1024

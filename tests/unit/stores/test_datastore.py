@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import datetime
-import importlib
-import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +18,7 @@ from userlock.datastore_rpc import Endpoint, Key, Mutation
 from userlock.lock.store import GRACE_SECONDS, StoreUnavailable
 from userlock.stores.datastore import DEFAULT_KIND, TIMEOUT, DatastoreStore, rows
 from userlock.stores.datastore.rows import check_kind, row_name
-from userlock.stores.urls import open_store, open_url
+from userlock.stores.urls import open_url
 
 EntityResult: Any = query.EntityResult.pb()
 
@@ -84,36 +82,6 @@ class TestUrls:
         named = open_url(url, Named.of_parts)
         assert isinstance(named, Named)
         assert named.facts == address
-
-    @pytest.mark.parametrize(
-        ("url", "problem"),
-        [
-            ("datastore://p1?ns=a", "unknown option ns; there are: database"),
-            ("datastore://p1/db", "must look like datastore://"),
-            *(
-                (f"datastore://p1?timeout={each}", "timeout must be")
-                for each in ("0", "x", "nan", "61")
-            ),
-            ("datastore://p1#db", "%23"),
-            ("datastore://p1?prefix=", "a key prefix must"),
-            ("datastore://p1?kind=", "a kind must"),
-            *(
-                (f"datastore://p1?namespace={each}", "namespace must be")
-                for each in ("a/b", "ü", "__a__", "x" * 101)
-            ),
-            *((f"datastore://p1?database={each}", "database must be") for each in ("a_b", "a/b")),
-        ],
-    )
-    def test_a_malformed_url_is_explained(self, url: str, problem: str) -> None:
-        with pytest.raises(ValueError, match=problem):
-            open_store(url)
-
-    def test_without_ndb_it_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name in [name for name in sys.modules if name.startswith("userlock.stores.datastore")]:
-            monkeypatch.delitem(sys.modules, name)
-        monkeypatch.setitem(sys.modules, "google.cloud.ndb", None)
-        with pytest.raises(ImportError, match="pip install google-cloud-ndb"):
-            importlib.import_module("userlock.stores.datastore")
 
 
 SECOND = 1_000_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -269,9 +270,45 @@ def test_the_usual_port_and_prefix(url: str, port: int) -> None:
         ("redis+sentinel://a,b/0/app", "must name the service"),
         ("memcache://ann:s3cret@h:11211", "no user and password"),
         ("memcache://ann:s3cret@h?x=1", "no user and password"),
+        ("redis+cluster://h?prefix=a{b", "key prefix"),
+        ("redis+cluster://h?prefix=a}b", "key prefix"),
+        ("appengine://host", "appengine://.prefix=NAME"),
+        ("appengine:///path", "appengine://.prefix=NAME"),
+        ("appengine://?prefix=", "a key prefix must"),
+        ("appengine://?prefix=a%20b", "a key prefix must"),
+        ("appengine://?colour=red", "there are: prefix"),
+        ("datastore://p1?ns=a", "unknown option ns; there are: database"),
+        ("datastore://p1/db", "must look like datastore://"),
+        *((f"datastore://p1?timeout={no}", "timeout must be") for no in ("0", "x", "nan", "61")),
+        ("datastore://p1#db", "%23"),
+        ("datastore://p1?prefix=", "a key prefix must"),
+        ("datastore://p1?kind=", "a kind must"),
+        *(
+            (f"datastore://p1?namespace={no}", "namespace must be")
+            for no in ("a/b", "ü", "__a__", "x" * 101)
+        ),
+        *((f"datastore://p1?database={no}", "database must be") for no in ("a_b", "a/b")),
     ],
 )
 def test_a_malformed_url_is_explained(url: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says) as caught:
         open_store(url)
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "module", "needs", "says"),
+    [
+        ("redis://h", "redis", "redis", r"pip install 'userlock\[redis\]'"),
+        ("appengine://", "appengine", "google.appengine.api", r"userlock\[appengine\]'"),
+        ("datastore://", "datastore", "google.cloud.ndb", "pip install google-cloud-ndb"),
+    ],
+)
+def test_a_missing_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, url: str, module: str, needs: str, says: str
+) -> None:
+    for name in [name for name in sys.modules if name.startswith(f"userlock.stores.{module}")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, needs, None)
+    with pytest.raises(ImportError, match=says):
+        open_store(url)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 from google.appengine.api import memcache, namespace_manager
 
@@ -17,7 +15,6 @@ from userlock.admin.health import Verdict, examine
 from userlock.lock.service import LockService
 from userlock.lock.store import LeaseStore
 from userlock.stores.appengine import AppEngineStore
-from userlock.stores.urls import open_store
 from userlock.testing import LeaseStoreContract, ManualClock
 
 
@@ -48,12 +45,6 @@ class TestKeys:
         assert all(len(key) <= memcache.MAX_KEY_SIZE for key in keys)
         assert KEY in keys
 
-    def test_prefixes_keep_deployments_apart(self, store: AppEngineStore) -> None:
-        other = open_store("appengine://?prefix=app2")
-        created(store.create("ann", b"first", 60))
-        created(other.create("ann", b"second", 60))
-        assert found(store.read("ann")).record == b"first"
-
     def test_the_namespace_of_the_caller_is_not_part_of_the_key(
         self, store: AppEngineStore, service: Service
     ) -> None:
@@ -78,28 +69,6 @@ class TestUrl:
         assert not lease.degraded
         locks.release(lease)
         assert locks.holder("ann") is None
-
-    @pytest.mark.parametrize(
-        "url",
-        [
-            "appengine://host",
-            "appengine://?prefix=",
-            "appengine://?prefix=a%20b",
-            "appengine://?colour=red",
-            "appengine:///path",
-        ],
-    )
-    def test_a_malformed_url_is_refused(self, url: str) -> None:
-        with pytest.raises(
-            ValueError, match=r"appengine://.prefix=NAME|a key prefix must|there are: prefix"
-        ):
-            LockService.from_url(url)
-
-    def test_a_missing_extra_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delitem(sys.modules, "userlock.stores.appengine")
-        monkeypatch.setitem(sys.modules, "google.appengine.api", None)
-        with pytest.raises(ImportError, match=r"pip install 'userlock\[appengine\]'"):
-            LockService.from_url("appengine://")
 
 
 @pytest.mark.parametrize(("age", "verdict"), [(60, Verdict.WARNING), (200, Verdict.OK)])

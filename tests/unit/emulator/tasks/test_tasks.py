@@ -285,13 +285,6 @@ class TestBatches:
         assert subject.batches.get(protos.GetOperationRequest(name=operation.name)) == operation
         return response, metadata
 
-    def test_failures_are_reported_by_index(self, subject: Subject) -> None:
-        response, metadata = self.create(subject, "http://h/", "x", "http://h/")
-        assert [task.name[-2:] for task in response.tasks] == ["t0", "t2"]
-        assert list(metadata.failed_requests) == [1]
-        assert metadata.failed_requests[1].code == Code.INVALID_ARGUMENT
-        assert metadata.state == metadata.State.Value("PARTIALLY_SUCCEEDED")
-
     def test_a_request_id_stands_for_one_batch(self, subject: Subject) -> None:
         first = self.create(subject, "http://h/", request_id="one")
         assert self.create(subject, "http://h/", request_id="one") == first
