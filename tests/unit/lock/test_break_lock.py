@@ -9,9 +9,8 @@ import pytest
 import userlock
 from tests.leases import existing
 from tests.unit.lock.pulse import Here
-from userlock import LockService, LockServiceUnavailable
+from userlock import LockService
 from userlock.events import Broken, Event
-from userlock.lock.configuration import defaults
 from userlock.lock.lease import process_label
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
@@ -52,18 +51,6 @@ class TestLooking:
             assert userlock.holder("ann") is not None
             assert userlock.break_lock("ann") is not None
             assert userlock.holder("ann") is None
-
-    @pytest.mark.parametrize("ask", [userlock.holder, userlock.waiters, userlock.break_lock])
-    def test_a_store_that_does_not_answer(self, store: MemoryStore, ask: object) -> None:
-        store.go_down("connection refused")
-        with pytest.raises(LockServiceUnavailable, match="connection refused"):
-            ask("ann")  # type: ignore[operator]
-
-    @pytest.mark.parametrize("ask", [userlock.holder, userlock.waiters, userlock.break_lock])
-    def test_without_a_service_it_says_how_to_get_one(self, ask: object) -> None:
-        defaults.service = None
-        with pytest.raises(userlock.NoService):
-            ask("ann")  # type: ignore[operator]
 
 
 class TestBreaking:

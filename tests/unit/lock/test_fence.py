@@ -13,15 +13,6 @@ from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
 
 
-def test_it_grows_with_every_grant(scope: LockScope) -> None:
-    numbers = []
-    for _ in range(5):
-        lock = scope.acquire("ann")
-        numbers.append(lock.fence)
-        scope.release("ann")
-    assert numbers == sorted(set(numbers))
-
-
 def test_it_stays_while_the_lock_is_held(scope: LockScope, here: Here) -> None:
     lock = scope.acquire("ann", heartbeat=True)
     number = lock.fence

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import traceback
 
 import pytest
@@ -12,7 +11,6 @@ from userlock import LockPolicy, LockService, LockServiceUnavailable, LockTimeou
 from userlock.events import (
     Acquired,
     Contended,
-    Degraded,
     Event,
     Released,
     TimedOut,
@@ -90,17 +88,6 @@ def test_the_length_of_leases_can_be_set_for_both_priorities(store: MemoryStore)
 
 
 class TestOutage:
-    def test_optimistic_carries_on_with_a_degraded_lease(
-        self, here: Here, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        here.store.go_down("connection refused")
-        with caplog.at_level(logging.WARNING):
-            lease = here.service.acquire("ann")
-        assert lease.degraded
-        assert any(isinstance(event, Degraded) for event in here.events)
-        assert "connection refused" in caplog.text
-        here.service.release(lease)
-
     @pytest.mark.parametrize("asked", [True, False])
     def test_a_late_command_of_an_outage_is_cleaned_up(self, here: Here, asked: bool) -> None:
         """Also if the look-up fails before it begins, as on a hanging server."""
@@ -114,26 +101,6 @@ class TestOutage:
         assert here.store.read("ann") is not None
         here.service.release(here.service.acquire("bob"))
         assert here.store.read("ann") is None
-
-    def test_a_slow_failure_is_paid_once(self, here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-        calls: list[float] = []
-        create = here.store.create
-
-        def slow(lock_id: str, record: bytes, ttl_seconds: float) -> object:
-            calls.append(here.clock.now())
-            here.clock.advance(0.4)
-            return create(lock_id, record, ttl_seconds)
-
-        here.store.go_down("timed out", slow=True)
-        monkeypatch.setattr(here.store, "create", slow)
-        started = here.clock.now()
-        for _ in range(100):
-            assert here.service.acquire("ann").degraded
-        assert len(calls) == 1
-        assert here.clock.now() - started == pytest.approx(0.4)
-        here.clock.advance(1.1)
-        here.store.come_back()
-        assert not here.service.acquire("ann").degraded
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])

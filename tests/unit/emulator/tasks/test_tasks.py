@@ -240,12 +240,6 @@ class TestList:
             if not token:
                 return names, pages
 
-    @pytest.mark.parametrize(("size", "pages"), [(0, 1), (2, 3), (9999, 1)])
-    def test_pages(self, subject: Subject, size: int, pages: int) -> None:
-        for name in "badec":
-            subject.create(name)
-        assert self.names(subject, page_size=size) == (["a", "b", "c", "d", "e"], pages)
-
     def test_a_page_has_a_bound_in_bytes(self, subject: Subject) -> None:
         for name in "abcdef":
             subject.create(name, http_request={"body": b"x" * 1_000_000})
