@@ -24,7 +24,6 @@ class Outcome(NamedTuple):
     code: int
     out: str
     err: str
-    seconds: float
 
     @property
     def document(self) -> dict[str, Any]:
@@ -41,7 +40,6 @@ class Cli:
         self.env = {**os.environ, **(env or {}), "USERLOCK_STORE": url, "TERM": "xterm"}
 
     def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> Outcome:
-        began = time.monotonic()
         done = subprocess.run(
             command(*arguments),
             cwd=ROOT,
@@ -51,15 +49,13 @@ class Cli:
             timeout=SECONDS,
             check=False,
         )
-        seconds = time.monotonic() - began
         out, err = done.stdout.decode(), done.stderr.decode()
         assert "Traceback" not in err, err
-        return Outcome(done.returncode, out, err, seconds)
+        return Outcome(done.returncode, out, err)
 
     def shell(self, line: str) -> Outcome:
         """Run a line of shell in which `userlock` is the command; its last line of output is
         the exit code of the first command in the pipe."""
-        began = time.monotonic()
         program = f'userlock() {{ {sys.executable} -m userlock "$@"; }}; {line}'
         done = subprocess.run(
             ["bash", "-c", f"{program}; echo ${{PIPESTATUS[0]}}"],
@@ -72,7 +68,7 @@ class Cli:
             check=False,
         )
         *out, code = done.stdout.splitlines()
-        return Outcome(int(code), "\n".join(out), done.stderr, time.monotonic() - began)
+        return Outcome(int(code), "\n".join(out), done.stderr)
 
     @contextlib.contextmanager
     def start(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:

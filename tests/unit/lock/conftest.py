@@ -13,6 +13,7 @@ import userlock
 from tests.leases import MemoryLeases
 from tests.simulation.watch import Watch
 from tests.simulation.world import World
+from tests.unit.lock.crowd import Crowd, gathering
 from tests.unit.lock.pulse import Here
 from userlock import HeldLock, LockService
 from userlock.events import Event, Listeners, log_event
@@ -87,3 +88,9 @@ def tenure(scope: LockScope) -> HeldLock:
 def world(clock: ManualClock, store: MemoryStore) -> Iterator[World]:
     with World(clock, Watch(store, clock)).running() as world:
         yield world
+
+
+@pytest.fixture
+def crowd(clock: ManualClock) -> Iterator[Crowd]:
+    with gathering(clock) as crowd:
+        yield crowd

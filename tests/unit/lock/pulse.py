@@ -15,6 +15,10 @@ _E = TypeVar("_E", bound=Event)
 LEASE = 10.0
 
 
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def live(service: LockService, clock: ManualClock, seconds: float) -> None:
     """Let time pass, and run each due renewal at its time."""
     end = clock.now() + seconds

@@ -10,7 +10,7 @@ import userlock
 from tests.leases import existing
 from tests.simulation.rivals import Rival, Step, chain, run
 from tests.simulation.world import World
-from tests.unit.lock.pulse import Here
+from tests.unit.lock.pulse import Here, interrupt
 from userlock import DeadlockDetected, LockService, LockTimeout, waits
 from userlock.lock import deadlock as circle_module
 from userlock.lock.record import BlockedOn, Record, blocked
@@ -174,9 +174,6 @@ class TestNotes:
         assert seen == [None]
 
     def test_the_note_is_removed_after_an_interrupt(self, here: Here) -> None:
-        def interrupt() -> None:
-            raise KeyboardInterrupt
-
         here.service.acquire("b")
         with userlock.scope(here.service):
             mine = userlock.acquire_lock("a").tenure
@@ -195,11 +192,11 @@ class TestNotes:
         userlock.configure(service=here.service)
         with userlock.global_lock("a", heartbeat=True, lock_timeout=3) as lock:
             here.clock.after(1.5, here.service.renewals.run_due)
-            here.clock.after(1.6, lambda: notes.append(_note(here.service, "a")))
+            here.clock.after(1.6, lambda: notes.append(note_of(here.service, "a")))
             with pytest.raises(LockTimeout):
                 userlock.global_lock("b", wait_timeout=2).__enter__()
             assert lock.expires_in > 2
-            assert _note(here.service, "a") is None
+            assert note_of(here.service, "a") is None
         assert [note.lock_id for note in notes if note is not None] == ["b"]
 
 
@@ -260,6 +257,6 @@ class TestOutages:
         assert b.served
 
 
-def _note(service: LockService, lock_id: str) -> BlockedOn | None:
+def note_of(service: LockService, lock_id: str) -> BlockedOn | None:
     record = service.look(lock_id)
     return None if record is None else record.blocked_on

@@ -315,10 +315,6 @@ def calling(service: LockService) -> None:
         lock.leave()
 
 
-def interrupt() -> None:
-    raise KeyboardInterrupt
-
-
 def stopped_at_line(number: int, files: set[str], call: Callable[[], object]) -> bool:
     """Call; stop the thread before a line, but not where CPython handles no signals."""
     lines = itertools.count(1)

@@ -6,7 +6,7 @@ import traceback
 
 import pytest
 
-from tests.unit.lock.pulse import Here
+from tests.unit.lock.pulse import Here, interrupt
 from userlock import LockPolicy, LockService, LockServiceUnavailable, LockTimeout, Polling
 from userlock.events import (
     Acquired,
@@ -147,14 +147,10 @@ def test_an_interrupt_during_pending_releases_keeps_nothing(here: Here) -> None:
 
 
 def test_an_interrupt_during_the_report_keeps_nothing(here: Here) -> None:
-    here.service.listeners.add(lambda _: interrupt())
+    here.service.listeners.add(interrupt)
     with pytest.raises(KeyboardInterrupt):
         here.service.acquire("ann")
     assert here.store.read("ann") is None
-
-
-def interrupt() -> None:
-    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("least", [0, -1, 2])

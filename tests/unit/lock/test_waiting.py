@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from tests.leases import Leases, existing, record_of, taken
-from tests.unit.lock.pulse import Here
+from tests.unit.lock.pulse import Here, interrupt
 from userlock import LockService, LockServiceUnavailable, LockTimeout
 from userlock.events import Contended, TimedOut
 from userlock.lock.lease import Claim
@@ -25,10 +25,6 @@ from userlock.waits import run
 @pytest.fixture
 def others(store: MemoryStore, clock: ManualClock) -> Leases:
     return Leases(store, clock)
-
-
-def interrupt() -> None:
-    raise KeyboardInterrupt
 
 
 class TestExpectedQueue:

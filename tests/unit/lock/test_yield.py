@@ -15,7 +15,7 @@ from tests.leases import dead_waiter, existing
 from tests.simulation.rivals import Rival, Step
 from tests.simulation.scheduler import Actor
 from tests.simulation.world import World
-from tests.unit.lock.pulse import Here
+from tests.unit.lock.pulse import Here, interrupt
 from tests.unit.lock.writes import Writes
 from userlock import DeadlockDetected, HeldLock, LockNotHeld, LockService, LockTimeout
 from userlock.events import Extended
@@ -298,9 +298,6 @@ class TestNotTakenBack:
         assert current_scope() is None
 
     def test_an_interrupt(self, service: LockService, clock: ManualClock) -> None:
-        def interrupt() -> None:
-            raise KeyboardInterrupt
-
         def work() -> None:
             with userlock.global_lock("ann") as lock:
                 self.person_keeps(service, clock, "ann")
