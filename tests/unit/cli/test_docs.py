@@ -182,15 +182,3 @@ def test_baseline_check(terminal: Terminal, project: Path) -> None:
     )
     outcome, shown = run(terminal, CHECK)
     assert (outcome.out, outcome.code) == (shown, command.NO)
-
-
-def test_baseline_write_from_the_log(terminal: Terminal, project: Path) -> None:
-    """The command of docs/adoption.md, beside the lines that are there."""
-    # In production the project is in another folder.
-    site = sighting("/srv/app/exports.py", "nightly", "PutAfterRelease", "Report")
-    outcome = terminal.run("baseline", "write", "--add", "-", typed=site)
-    assert outcome.code == command.FINE
-    assert outcome.out == (
-        "+ app/exports.py::nightly PutAfterRelease Report\n"
-        "userlock-baseline.txt: 42 put sites; 1 added, 0 removed\n"
-    )

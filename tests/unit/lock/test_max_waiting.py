@@ -67,11 +67,6 @@ class Waiters:
 
 
 @pytest.fixture
-def waiters(service: LockService, clock: ManualClock) -> Waiters:
-    return Waiters(service, clock)
-
-
-@pytest.fixture
 def bounded(store: MemoryStore, clock: ManualClock, events: list[Event]) -> LockService:
     """Provide a service that lets three callers wait, and one of batch."""
     return service_with(store, clock, events)
@@ -361,8 +356,7 @@ class TestFallback:
         seen: list[int] = []
         here.clock.after(0.5, here.store.go_down)
         here.clock.after(1.0, lambda: seen.append(service.admission.waiting("ann")))
-        timed_out_later = pytest.raises(LockTimeout)
-        with timed_out_later:
+        with pytest.raises(LockTimeout):
             service.acquire("ann", wait_timeout=5)
         assert seen == [1]
         assert service.admission.waiting("ann") == 0

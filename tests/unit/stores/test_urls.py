@@ -163,7 +163,7 @@ def test_the_control_a_url_that_is_shown_whole_would_be_found() -> None:
     assert shows(f"{url!r} names no host", "Secret")
 
 
-@pytest.mark.parametrize("url", ["redis://:a%40b%2Fc%3Fd%23e@h", "redis://:p!$^*<>ü@h:1/2"])
+@pytest.mark.parametrize("url", ["redis://:a%40b%2Fc%3Fd%23e@h", "valkey://:p!$^*<>ü@h:1/2"])
 def test_a_password_of_any_characters_can_be_given(url: str) -> None:
     open_store(url).close()
 

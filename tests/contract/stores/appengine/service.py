@@ -13,7 +13,6 @@ from typing import Any
 from google.appengine.api.memcache import memcache_stub
 
 from userlock.clock import SYSTEM_CLOCK
-from userlock.lock.store import Stored
 from userlock.testing import ManualClock
 
 #: Where the lock "ann" is stored, without a prefix of its own.
@@ -65,13 +64,3 @@ class Service(memcache_stub.MemcacheServiceStub):
 
     def number_of(self, key: bytes) -> int:
         return int(self._the_cache[""][key].cas_id)
-
-
-def created(version: object | None) -> object:
-    assert version is not None, "there was one already"
-    return version
-
-
-def found(stored: Stored | None) -> Stored:
-    assert stored is not None, "there is none"
-    return stored

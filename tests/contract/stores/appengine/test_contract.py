@@ -8,9 +8,8 @@ from google.appengine.api import memcache, namespace_manager
 from tests.contract.stores.appengine.service import (
     KEY,
     Service,
-    created,
-    found,
 )
+from tests.leases import existing
 from userlock.admin.health import Verdict, examine
 from userlock.lock.service import LockService
 from userlock.lock.store import LeaseStore
@@ -38,8 +37,8 @@ class TestKeys:
     ) -> None:
         long_prefix = AppEngineStore(prefix="p" * 80)
         for lock_id in ("ann", "x" * 150, "x" * 1_500, "漢" * 1_500, "a\r\nb", "\ud800"):
-            created(store.create(lock_id, b"first", 60))
-            created(long_prefix.create(lock_id, b"first", 60))
+            existing(store.create(lock_id, b"first", 60))
+            existing(long_prefix.create(lock_id, b"first", 60))
         keys = [item.key for method, request in service.requests for item in request.item]
         assert len(set(keys)) == 12
         assert all(len(key) <= memcache.MAX_KEY_SIZE for key in keys)
@@ -48,14 +47,14 @@ class TestKeys:
     def test_the_namespace_of_the_caller_is_not_part_of_the_key(
         self, store: AppEngineStore, service: Service
     ) -> None:
-        version = created(store.create("ann", b"first", 60))
+        version = existing(store.create("ann", b"first", 60))
         namespace_manager.set_namespace("tenant-1")
         try:
             assert memcache.Client().get(KEY) is None, "the control: it changes others' keys"
             assert store.create("ann", b"second", 60) is None
-            assert found(store.append("ann", b"\nline")).record == b"first\nline"
+            assert existing(store.append("ann", b"\nline")).record == b"first\nline"
             assert store.remove("ann", version) is False
-            assert store.remove("ann", found(store.read("ann")).version)
+            assert store.remove("ann", existing(store.read("ann")).version)
         finally:
             namespace_manager.set_namespace("")
         assert store.read("ann") is None
