@@ -90,11 +90,6 @@ def test_its_lease_is_released_too(
     assert other.read("ann") is None
 
 
-def test_its_lease_excludes(service: LockService, tenure: HeldLock) -> None:
-    with pytest.raises(userlock.LockTimeout):
-        service.acquire("ann", wait_timeout=1)
-
-
 def test_when_the_store_answers_again_the_lock_is_held_in_both(
     here: Here, other: MemoryStore, tenure: HeldLock
 ) -> None:
