@@ -16,17 +16,6 @@ def test_a_lease_ends_with_its_time_to_live(talk: Talk) -> None:
     assert talk(ACQUIRE + b"yours\r\n") == b"HD c2\r\n"
 
 
-def test_a_lease_is_extended_only_by_its_holder(talk: Talk) -> None:
-    talk(ACQUIRE + b"mine!\r\n")
-    talk.clock.advance(20)
-    assert talk(b"ms lock 5 C9 T30 c\r\nyours\r\n") == b"EX c0\r\n"
-    assert talk(b"ms lock 5 C1 T30 c\r\nmine!\r\n") == b"HD c2\r\n"
-    talk.clock.advance(29)
-    assert talk(b"mg lock v\r\n") == b"VA 5\r\nmine!\r\n"
-    talk.clock.advance(1)
-    assert talk(b"ms lock 5 C2 T30 c\r\nmine!\r\n") == b"NF c0\r\n"
-
-
 def test_one_client_wins_the_recaching_of_an_old_item(talk: Talk) -> None:
     talk(b"ms k 1 T60\r\nx\r\n")
     assert talk(b"mg k R30\r\n") == b"HD\r\n"
