@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -152,20 +151,19 @@ def test_the_new_tenure_can_be_yielded(
     assert elsewhere.holder("ann") is None
 
 
-def test_a_task_asks_the_store_as_well(clock: ManualClock, elsewhere: userlock.LockService) -> None:
-    async def twice() -> None:
-        async with userlock.global_lock("ann", lock_timeout=10) as outer:
-            async with userlock.global_lock("ann") as inner:
-                assert inner is outer
-            clock.advance(11)
-            async with userlock.global_lock("ann") as inner:
-                assert inner is not outer
-            theirs = elsewhere.acquire("ann")
-            with pytest.raises(userlock.LockTimeout):
-                await userlock.global_lock("ann", wait_timeout=0).__aenter__()
-            elsewhere.release(theirs)
-
-    asyncio.run(twice())
+async def test_a_task_asks_the_store_as_well(
+    clock: ManualClock, elsewhere: userlock.LockService
+) -> None:
+    async with userlock.global_lock("ann", lock_timeout=10) as outer:
+        async with userlock.global_lock("ann") as inner:
+            assert inner is outer
+        clock.advance(11)
+        async with userlock.global_lock("ann") as inner:
+            assert inner is not outer
+        theirs = elsewhere.acquire("ann")
+        with pytest.raises(userlock.LockTimeout):
+            await userlock.global_lock("ann", wait_timeout=0).__aenter__()
+        elsewhere.release(theirs)
 
 
 class SlowStore(MemoryStore):
