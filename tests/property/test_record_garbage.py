@@ -173,8 +173,9 @@ def test_no_request_can_pass_for_something_else(process: str, request: str) -> N
     shown = [
         "".join(c if c.isprintable() else "?" for c in text)[:200] for text in (process, request)
     ]
-    for seen in (understood(joined).holder, *understood(joined).waiters()):
-        assert [seen.process, seen.request] == shown
+    (waits,) = understood(joined).waiters()
+    holds = understood(joined).holder
+    assert [holds.process, holds.request] == [waits.process, waits.request] == shown
     record = understood(joined + done(waiter.token, by=request))
     assert (record.free, record.empty, record.holder.token) == (False, True, holder.token)
 
