@@ -292,7 +292,7 @@ def degraded(leases: MemoryLeases, clock: ManualClock) -> Lease:
 
 class TestReleasesInDoubt:
     def test_a_remove_in_doubt_whose_lock_has_others_now(self, leases: MemoryLeases) -> None:
-        """That is no loss, but it is not known to be a release either."""
+        """This is no loss, but it is not known to be a release either."""
         lease = taken(leases.take(make_claim()))
         leases.store.lose_reply("remove")
         leases.store.before("read", lambda: leases.take(make_claim()))
