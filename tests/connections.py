@@ -1,7 +1,9 @@
-"""Take connections out of a pool, as callers do that use them for long."""
+"""Connections: those of a pool that a caller uses for long, and a client's to a server."""
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from typing import TypeVar
 
 from userlock.stores.pool import Pool
@@ -17,3 +19,19 @@ def take(pool: Pool[_C]) -> _C:
         return pool.idle.pop()
     except IndexError:
         return run(pool.make, or_idle=True)
+
+
+def ended(client: socket.socket) -> bool:
+    """Wait for the end of a connection."""
+    with contextlib.suppress(ConnectionResetError):
+        while client.recv(65536):
+            pass
+    return True
+
+
+def is_open(client: socket.socket) -> bool:
+    client.setblocking(False)
+    try:
+        return bool(client.recv(1))
+    except BlockingIOError:
+        return True

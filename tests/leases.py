@@ -59,6 +59,12 @@ class MemoryLeases(Leases):
     clock: ManualClock
 
 
+def existing(it: _R | None) -> _R:
+    """Return it; it must be there."""
+    assert it is not None
+    return it
+
+
 def taken(lease: Lease | None) -> Lease:
     """Return the lease, which must have been granted."""
     assert lease is not None, "the lock is held"

@@ -101,8 +101,6 @@ def _stored(items: Any) -> Message:
 
 
 class Subject:
-    """An engine, and the naive model of its content."""
-
     def __init__(self) -> None:
         self.storage = Storage()
         self.engine = Engine(self.storage)

@@ -37,13 +37,7 @@ class _Call:
 
 
 class LockCalls(RuleBasedStateMachine):
-    """Processes that can take, extend and release locks.
-
-    Attributes:
-        calls: the calls in progress.
-        calm: there are no more faults, and each granted lock is released at once.
-        outage: the policy of new processes.
-    """
+    """Processes that can take, extend and release locks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +101,6 @@ class LockCalls(RuleBasedStateMachine):
         self._run(actor, steps)
 
     def _collect(self) -> None:
-        """Collect the results of the calls that have ended."""
         if not any(call.actor.finished for call in self.calls):
             return
         ended = [call for call in self.calls if call.actor.finished]

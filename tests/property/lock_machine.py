@@ -87,9 +87,7 @@ class LockMachine(LockCalls):
         apart=st.sampled_from([0.0, 0.05, 0.3]),
     )
     def impatient_callers(self, lock_id: str, callers: int, wait: float, apart: float) -> None:
-        """Run callers one after the other, each in a process of its own, as far as there are
-        enough.
-        """
+        """Run callers one after the other, each in a process of its own."""
         for number in range(callers):
             self._acquire(self._pick(number), lock_id, False, wait, 2.0)
             self.world.pass_time(wait + apart)

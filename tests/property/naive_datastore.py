@@ -63,7 +63,6 @@ class NaiveFilter:
         return self.op in _COMPARE
 
     def holds(self, rank: Comparable) -> bool:
-        """Return whether an element meets it."""
         return _COMPARE[self.op](rank, self.rank)
 
     @property
@@ -75,10 +74,7 @@ class NaiveFilter:
 
 @dataclass(frozen=True)
 class NaiveQuery:
-    """Alternatives of filters that must all hold; orders are (name, descending).
-
-    The last `hidden` projected properties only serve DISTINCT.
-    """
+    """Alternatives of filters that must all hold. The last `hidden` projections serve DISTINCT."""
 
     alternatives: tuple[tuple[NaiveFilter, ...], ...]
     orders: tuple[tuple[str, bool], ...] = ()
@@ -109,7 +105,6 @@ Result = tuple[Path, tuple[Comparable, ...]]
 
 
 def run(entities: Entities, query: NaiveQuery) -> list[Path]:
-    """Return the keys of the results, in order."""
     return [path for path, _ in results(entities, query)]
 
 

@@ -159,7 +159,6 @@ def after(state: State, step: Step) -> State | None:
 
 
 def is_valid(state: State) -> bool:
-    """Return whether no two entities of an owner have one title."""
     taken = [(key.root(), caseless(title)) for key, (title, off) in state.items() if not off]
     return len(set(taken)) == len(taken)
 

@@ -38,8 +38,6 @@ _skews = st.sampled_from([0.0, 0.0, 0.0005, -0.3, 86400.0])
 
 
 class Game:
-    """One run of five requests, and its cycles."""
-
     def __init__(self, plans: Sequence[Sequence[Step]], skews: Sequence[float], seed: int) -> None:
         random = Random(seed)
         self._clock = ManualClock()
@@ -52,7 +50,6 @@ class Game:
         self.cycles: list[list[Rival]] = []
 
     def play(self) -> None:
-        """Run all to their ends."""
         with self._world.running():
             for number, (plan, skew) in enumerate(self._plans):
                 rival = Rival(
@@ -118,7 +115,6 @@ def drawn(random: Random) -> list[list[Step]]:
 
 
 def play_thirty() -> Counter[int]:
-    """Return the number of cycles, by length."""
     lengths: Counter[int] = Counter()
     for seed in range(30):
         game = Game(drawn(Random(seed)), [0.0] * 5, seed)

@@ -140,7 +140,6 @@ def test_projections_answer_as_a_naive_evaluation(
 
 
 def pages(subject: Subject, message: Message, size: int) -> list[tuple[Path, dict[str, bytes]]]:
-    """Return all results, page by page."""
     paged = Query()
     paged.CopyFrom(message)
     paged.limit.value = size

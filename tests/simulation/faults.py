@@ -9,8 +9,6 @@ REPLY_TIMEOUT = 0.3
 
 
 class Fault(enum.Enum):
-    """The fault of one command."""
-
     NONE = "nothing"
     #: The server refuses connections: nothing was sent.
     REFUSED = "refused"
@@ -32,5 +30,4 @@ class Fault(enum.Enum):
 
     @property
     def executed(self) -> bool:
-        """Return whether the store executes the command at once."""
         return self in (Fault.NONE, Fault.REPLY_LOST, Fault.REPLY_SWALLOWED)

@@ -7,14 +7,7 @@ from typing import NamedTuple
 
 
 class Seen(NamedTuple):
-    """The parts of a record that the watch needs.
-
-    Attributes:
-        holder: the token in its first line.
-        done: the tokens that are done, each with another client that declared it, if any.
-        queue: the queued tokens, in the order of the log.
-        batch: the queued tokens that are batch, and have not aged.
-    """
+    """The parts of a record that the watch needs."""
 
     holder: str
     done: dict[str, str]
@@ -27,7 +20,6 @@ class Seen(NamedTuple):
 
 
 def parse_record(record: bytes) -> Seen:
-    """Parse a record that userlock wrote."""
     first, *lines = record.decode().split("\n")
     waiting: dict[str, str] = {}
     done: dict[str, str] = {}

@@ -13,12 +13,7 @@ from userlock.lock.record import Record
 
 
 class Step(NamedTuple):
-    """The next step of a request.
-
-    Attributes:
-        lock_id: the lock that it takes, nested in those that it holds.
-        after: the time that it works before, in seconds.
-    """
+    """The next step of a request."""
 
     lock_id: str
     after: float = 0.0
@@ -107,14 +102,11 @@ class Rival:
 
     @property
     def served(self) -> bool:
-        """Return whether all its locks were granted."""
         return self.got == [step.lock_id for step in self._steps]
 
 
 def chain(world: World, names: str, *, closed: bool = True, **options: Any) -> list[Rival]:
-    """Return rivals that each hold the lock of their own name and wait for the next one's,
-    cyclically.
-    """
+    """Return rivals that hold the lock of their own name and wait for the next one's."""
     rivals = []
     for number, name in enumerate(names):
         steps = [Step(name)]
@@ -127,7 +119,6 @@ def chain(world: World, names: str, *, closed: bool = True, **options: Any) -> l
 
 
 def run(world: World, *rivals: Rival, seconds: float = 20) -> None:
-    """Run until all of them have ended."""
     world.pass_time(seconds, until=lambda: all(rival.done for rival in rivals))
     assert not world.watch.violations
 

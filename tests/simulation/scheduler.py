@@ -31,12 +31,7 @@ class Killed(BaseException):
 
 
 class Actor:
-    """One thread of a simulated process.
-
-    Attributes:
-        at: its present point.
-        wake_at: the end of its sleep (in the scheduler's time); 0 if it does not sleep.
-    """
+    """One thread of a simulated process."""
 
     def __init__(
         self, scheduler: Scheduler, name: str, function: Callable[[], object], owner: object
@@ -68,7 +63,6 @@ class Actor:
             raise self._crash
 
     def kill(self) -> None:
-        """Kill it at its present point."""
         if not self.finished:
             self.killed = True
             self._hand_over()
@@ -112,12 +106,7 @@ class Actor:
 
 
 class Scheduler:
-    """The scheduler, which runs actors one at a time.
-
-    Attributes:
-        current: the running actor; None outside of any.
-        actors: the actors that have not ended, in the order of their begin.
-    """
+    """The scheduler, which runs actors one at a time."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
@@ -130,7 +119,6 @@ class Scheduler:
         return self._actors
 
     def spawn(self, name: str, function: Callable[[], object], owner: object = None) -> Actor:
-        """Return a new actor, at its beginning."""
         actor = Actor(self, name, function, owner)
         self._actors.append(actor)
         return actor
@@ -142,7 +130,6 @@ class Scheduler:
         actor.stop_at(where, self.now() + sleep_seconds if sleep_seconds > 0 else 0.0)
 
     def close(self) -> None:
-        """End all threads."""
         for actor in list(self._actors):
             actor.kill()
         self._actors.clear()

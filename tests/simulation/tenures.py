@@ -35,8 +35,6 @@ class HeldLock:
 
 
 class Tenures:
-    """All tenures of a world."""
-
     def __init__(self, watch: Watch) -> None:
         self.all: list[HeldLock] = []
         self.violations: list[str] = []
@@ -49,11 +47,7 @@ class Tenures:
         return [t for t in self.all if not t.busy and not t.process.dead and not t.process.paused]
 
     def relied_on(self, token: str) -> bool:
-        """Return whether the lock is held under that token, by its holder's own clock.
-
-        It is not if the store has lost the record, or an operator has broken the lock. The holder
-        may then continue until it notices.
-        """
+        """Return whether its holder holds it, by its own clock: not if the store has lost it."""
         return any(t.lease.token == token and self._relies(t) for t in self.all)
 
     def _relies(self, tenure: HeldLock) -> bool:
@@ -67,7 +61,6 @@ class Tenures:
         )
 
     def check_exclusion(self) -> None:
-        """Check that no lock is held twice."""
         holders: dict[str, HeldLock] = {}
         for tenure in self.all:
             if self._relies(tenure):

@@ -17,6 +17,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from tests.leases import existing
 from tests.simulation.records import Seen, parse_record, tokens_in
 from userlock.lock.store import Stored
 from userlock.stores import MemoryStore
@@ -31,13 +32,7 @@ _ROUNDING = 1e-6
 
 
 class Ending(NamedTuple):
-    """The end of a lease.
-
-    Attributes:
-        how: "removed" or "released" by its owner, "broken", "taken" after its time, "forgotten".
-        at: its time by the store's clock.
-        by: for "broken": the operator.
-    """
+    """The end of a lease."""
 
     how: str
     at: float
@@ -46,8 +41,6 @@ class Ending(NamedTuple):
 
 @dataclasses.dataclass
 class _Lock:
-    """The watch's data on one lock."""
-
     seen: Seen | None = None
     lapses_at: float = 0.0
     #: The time since when the lock is free, although its record exists.
@@ -114,8 +107,7 @@ class Watch:
         lock = self._before(lock_id)
         new = self.store.take_over(lock_id, version, record, ttl_seconds)
         if new is not None:
-            stored = self.store.read(lock_id)
-            assert stored is not None
+            stored = existing(self.store.read(lock_id))
             self._written(who, lock, lock_id, stored.record, ttl_seconds)
         return new
 
@@ -159,7 +151,6 @@ class Watch:
         return self._before(lock_id).free_since
 
     def waiting(self, lock_id: str) -> tuple[str, ...]:
-        """Return the queue."""
         lock = self._before(lock_id)
         return () if lock.seen is None else lock.seen.queue
 
@@ -198,7 +189,6 @@ class Watch:
     def _written(
         self, who: Process, lock: _Lock, lock_id: str, record: bytes, ttl_seconds: float
     ) -> None:
-        """Check the write of a whole record."""
         before, after = lock.seen, parse_record(record)
         lapses_at = self._clock.now() + ttl_seconds
         owner = self.owners.setdefault(after.holder, who)

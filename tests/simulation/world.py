@@ -60,12 +60,7 @@ class ProcessClock:
 
 
 class Process:
-    """One simulated process.
-
-    Attributes:
-        label: its label in records; others may have the same.
-        paused: it does not run (SIGSTOP, a long garbage collection).
-    """
+    """One simulated process."""
 
     def __init__(
         self,
@@ -96,7 +91,6 @@ class Process:
         )
 
     def new_token(self) -> str:
-        """Return a token as a process makes it: its own nonce, and a count."""
         return f"{self._nonce}{next(self._count):x}"
 
 
@@ -152,7 +146,6 @@ class World:
         return self._running_process().label
 
     def _new_claim(self, *facts: Any) -> Claim:
-        """Return a claim of the running process."""
         process = self._running_process()
         claim = _new_claim(*facts)
         return dataclasses.replace(claim, token=process.new_token(), process=process.label)
@@ -184,11 +177,9 @@ class World:
         return process
 
     def spawn(self, process: Process, name: str, function: Callable[[], object]) -> Actor:
-        """Start a thread of that process."""
         return self.scheduler.spawn(f"{process.name}: {name}", function, process)
 
     def kill(self, process: Process) -> None:
-        """Kill the process: none of its threads runs again."""
         process.dead = True
         for actor in self.scheduler.actors:
             if actor.owner is process:
@@ -205,12 +196,10 @@ class World:
         ]
 
     def runnable(self) -> list[Actor]:
-        """Return the actors that can run now."""
         now = self.clock.now() + ROUNDING
         return [actor for actor in self.alive() if actor.wake_at <= now]
 
     def run(self, actor: Actor) -> None:
-        """Run one step of one actor."""
         actor.run()
         self.after_step()
 

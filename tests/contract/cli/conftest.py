@@ -19,18 +19,14 @@ from userlock.lock.record import joining
 
 
 class Scene:
-    """Holders and waiters, and the command line."""
-
     def __init__(self, cli: Cli) -> None:
         self.cli = cli
         self.service = userlock.LockService.from_url(cli.url)
 
     def hold(self, lock_id: str, request: str = "POST /answers") -> userlock.Lease:
-        """Take the lock."""
         return self.service.acquire(lock_id, wait_timeout=0, request=request)
 
     def wait(self, lock_id: str, request: str = "GET /badges") -> None:
-        """Add a waiter to the queue."""
         token = uuid.uuid4().hex
         holder = Holder(token, "interactive", time.time(), 60.0, "web-2/12", request)
         assert self.service.store.append(lock_id, joining(holder)) is not None
@@ -52,7 +48,6 @@ def datastore() -> Iterator[userlock_emulator.Emulator]:
     ]
 )
 def scene(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    """Provide an empty store of each kind."""
     prefix = f"cli{uuid.uuid4().hex[:8]}"
     kind: str = request.param
     env: dict[str, str] = {}
@@ -78,7 +73,6 @@ def scene(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 @pytest.fixture
 def on_memcached(memcached: Memcached) -> Iterator[Scene]:
-    """Provide an empty memcached, for tests that need only one kind of store."""
     scene = Scene(Cli(memcached.url(f"cli{uuid.uuid4().hex[:8]}")))
     with contextlib.closing(scene.service):
         yield scene

@@ -24,31 +24,22 @@ class Outcome(NamedTuple):
     code: int
     out: str
     err: str
-    seconds: float
 
     @property
     def document(self) -> dict[str, Any]:
-        """Return the only JSON document on standard output."""
         assert self.out.count("\n") == 1, (self.out, self.err)
         found: dict[str, Any] = json.loads(self.out)
         return found
 
 
 class Cli:
-    """Runs commands against one store.
-
-    Args:
-        url: the store's address.
-        env: more environment variables.
-    """
+    """Runs commands against one store."""
 
     def __init__(self, url: str, env: Mapping[str, str] | None = None) -> None:
         self.url = url
         self.env = {**os.environ, **(env or {}), "USERLOCK_STORE": url, "TERM": "xterm"}
 
     def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> Outcome:
-        """Run a command to its end. Nothing is typed."""
-        began = time.monotonic()
         done = subprocess.run(
             command(*arguments),
             cwd=ROOT,
@@ -58,15 +49,13 @@ class Cli:
             timeout=SECONDS,
             check=False,
         )
-        seconds = time.monotonic() - began
         out, err = done.stdout.decode(), done.stderr.decode()
         assert "Traceback" not in err, err
-        return Outcome(done.returncode, out, err, seconds)
+        return Outcome(done.returncode, out, err)
 
     def shell(self, line: str) -> Outcome:
         """Run a line of shell in which `userlock` is the command; its last line of output is
         the exit code of the first command in the pipe."""
-        began = time.monotonic()
         program = f'userlock() {{ {sys.executable} -m userlock "$@"; }}; {line}'
         done = subprocess.run(
             ["bash", "-c", f"{program}; echo ${{PIPESTATUS[0]}}"],
@@ -79,11 +68,10 @@ class Cli:
             check=False,
         )
         *out, code = done.stdout.splitlines()
-        return Outcome(int(code), "\n".join(out), done.stderr, time.monotonic() - began)
+        return Outcome(int(code), "\n".join(out), done.stderr)
 
     @contextlib.contextmanager
     def start(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-        """Run a command on pipes for a block."""
         process = subprocess.Popen(
             command(*arguments),
             cwd=ROOT,
@@ -101,7 +89,6 @@ class Cli:
 
     @contextlib.contextmanager
     def on_terminal(self, *arguments: str) -> Iterator[Screen]:
-        """Run a command on a terminal for a block."""
         ours, theirs = pty.openpty()
         process = subprocess.Popen(
             command(*arguments),
@@ -124,15 +111,12 @@ class Cli:
 
 
 class Screen:
-    """A terminal that a test types on and reads."""
-
     def __init__(self, process: subprocess.Popen[bytes], descriptor: int) -> None:
         self.process = process
         self.text = ""
         self._descriptor = descriptor
 
     def read_until(self, words: str, times: int = 1) -> None:
-        """Wait until the terminal has shown a text that many times."""
         ends = time.monotonic() + SECONDS
         while self.text.count(words) < times:
             assert time.monotonic() < ends, self.text
@@ -142,7 +126,6 @@ class Screen:
         os.write(self._descriptor, keys.encode())
 
     def end(self) -> int:
-        """Wait for the end of the command. Return the exit code."""
         while self._read():
             pass
         return self.process.wait(SECONDS)

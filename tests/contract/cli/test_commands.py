@@ -12,7 +12,7 @@ from userlock.waits import run
 def test_holder(scene: Scene) -> None:
     scene.hold("ann", "POST /answers")
     scene.wait("ann", "GET /badges")
-    code, out, err, _ = scene.cli.run("holder", "ann")
+    code, out, err = scene.cli.run("holder", "ann")
     assert (code, err) == (0, "")
     assert "ann: held" in out
     assert "POST /answers" in out
@@ -45,7 +45,7 @@ def test_locks(scene: Scene) -> None:
     odd = "a/b \N{SNOWMAN}"
     scene.hold(odd)
     scene.wait(odd)
-    code, out, err, _ = scene.cli.run("locks", "--contended")
+    code, out, err = scene.cli.run("locks", "--contended")
     assert (code, err) == (0, "")
     assert "3 held, 2 contended" in out
     assert "carl" not in out
@@ -86,6 +86,6 @@ def test_a_lock_id_that_is_no_unicode(on_memcached: Scene) -> None:
 
 def test_a_terminal_that_has_only_ascii(on_memcached: Scene) -> None:
     on_memcached.hold("é", "GET /日本")
-    code, out, _, _ = on_memcached.cli.run("holder", "é", env={"PYTHONIOENCODING": "ascii"})
+    code, out, _ = on_memcached.cli.run("holder", "é", env={"PYTHONIOENCODING": "ascii"})
     assert code == 0
     assert "\\xe9: held" in out

@@ -25,7 +25,6 @@ def run(cli: Cli, block: Block, *more: str) -> tuple[Outcome, str]:
 
 
 def checks(text: str) -> list[str]:
-    """Return the checks, in order."""
     return re.findall(r"^  (?:ok|warning|wrong) +(\S+(?: \S+)*?)  ", text + " ", re.MULTILINE)
 
 

@@ -19,7 +19,6 @@ COMMANDS = [("holder", "ann"), ("locks",), ("break", "ann", "--yes"), ("doctor",
 
 @pytest.fixture(params=["memcached", "redis"])
 def server(request: pytest.FixtureRequest) -> Memcached | RedisServer:
-    """Return a server that may be killed."""
     found: Memcached | RedisServer = request.getfixturevalue(f"own_{request.param}")
     return found
 
@@ -34,7 +33,7 @@ def cli_of(server: Memcached | RedisServer) -> Cli:
 def test_a_killed_server(server: Memcached | RedisServer, arguments: tuple[str, ...]) -> None:
     server.kill()
     cli = cli_of(server)
-    code, out, err, _ = cli.run(*arguments)
+    code, out, err = cli.run(*arguments)
     assert code == 3
     assert "Connection refused" in out + err
     assert not {word for word in ("Errno", "secret") if word in out + err}
@@ -53,7 +52,7 @@ def test_a_server_that_hangs(server: Memcached | RedisServer, arguments: tuple[s
 
 def test_datastore_without_a_server() -> None:
     env = {"DATASTORE_EMULATOR_HOST": "127.0.0.1:1", "GOOGLE_CLOUD_PROJECT": "try"}
-    code, out, err, _ = Cli("datastore://", env).run("holder", "ann")
+    code, out, err = Cli("datastore://", env).run("holder", "ann")
     assert (code, out) == (3, "")
     assert err.startswith("userlock holder: the store does not answer: datastore try/(default)")
     outcome = Cli("", env).run("doctor", "--datastore", "--json")
@@ -76,7 +75,6 @@ def test_follow_goes_on_when_the_server_comes_back(own_memcached: Memcached) -> 
 
 @pytest.fixture
 def two(own_memcached: Memcached, memcached: Memcached) -> Iterator[Scene]:
-    """Provide two servers, one of which may be killed."""
     servers = f"{own_memcached.address},{memcached.address}"
     scene = Scene(Cli(f"memcache://{servers}?prefix=cli{uuid.uuid4().hex[:8]}"))
     with contextlib.closing(scene.service):
@@ -120,7 +118,7 @@ def test_a_memcached_without_cas(tmp_path: Path) -> None:
 def test_a_memcached_that_does_not_list_its_keys(tmp_path: Path) -> None:
     with memcached_with(tmp_path, "-X") as server:
         cli = Cli(server.url())
-        code, out, err, _ = cli.run("locks")
+        code, out, err = cli.run("locks")
         assert (code, out) == (2, "")
         assert "memcached was started with -X" in err
         scene = Scene(cli)

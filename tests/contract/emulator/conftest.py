@@ -31,8 +31,6 @@ SERVICE = "/google.datastore.v1.Datastore/"
 
 
 class Answer(NamedTuple):
-    """The reply to an HTTP request."""
-
     status: int
     headers: http.client.HTTPMessage
     text: str
@@ -49,7 +47,6 @@ def ask(
     body: str | bytes | None = None,
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> Answer:
-    """Send an HTTP request over a connection of its own."""
     with contextlib.closing(http.client.HTTPConnection(host, timeout=30)) as connection:
         connection.request(method, path, body, dict(headers))
         response = connection.getresponse()
@@ -79,7 +76,6 @@ class Stub:
         return self.call("Commit", request)
 
     def put(self, of: Message, **properties: Any) -> Message:
-        """Store an entity, in the project and database of its key; return the response."""
         request = CommitRequest(
             project_id=of.partition_id.project_id,
             database_id=of.partition_id.database_id,

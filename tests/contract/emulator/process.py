@@ -51,8 +51,6 @@ def refused(completed: subprocess.CompletedProcess[str], *texts: str) -> None:
 
 
 class EmulatorProcess:
-    """A running emulator process, killed at the end of the block."""
-
     def __init__(self, *arguments: str, port: int = 0) -> None:
         self.process = subprocess.Popen(
             command(*arguments, "--port", str(port)),
@@ -67,7 +65,6 @@ class EmulatorProcess:
         self.host = self.first_line.removeprefix(_EXPORT)
 
     def stop(self, signal_number: int) -> int:
-        """Send a signal and return the exit code."""
         self.process.send_signal(signal_number)
         return self.process.wait(20)
 

@@ -71,7 +71,6 @@ def put(*paths: Any, namespace: str | None = None, **properties: Any) -> None:
 
 
 def stored() -> set[tuple[str | None, str]]:
-    """Return the namespaces and kinds of all entities."""
     found = set()
     for namespace in (None, "other"):
         for entity in client(namespace).query().fetch():

@@ -73,7 +73,6 @@ EXPECTED: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def seen_by_node(running: userlock_emulator.Emulator) -> dict[str, Any]:
-    """Return the results of the examples in Node.js."""
     node = real("node", "nodejs")
     if not (NODE / "node_modules").is_dir():
         lacking("@google-cloud/datastore is needed from npm: make servers")

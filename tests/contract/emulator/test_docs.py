@@ -103,7 +103,6 @@ def test_the_steps_of_a_workflow(tmp_path: Path) -> None:
 
 
 def shell(block: Block, server: userlock_emulator.Emulator) -> list[dict[str, Any]]:
-    """Return the response to each line of the block."""
     lines = block.text.replace("\\\n", "").splitlines()
     return [
         json.loads(

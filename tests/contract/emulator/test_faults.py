@@ -14,7 +14,6 @@ from tests.contract.emulator.conftest import ask
 def request(
     server: userlock_emulator.Emulator, method: str = "GET", path: str = "", body: bytes = b""
 ) -> tuple[int, Any]:
-    """Ask for the faults, or for what is below them; return status and document."""
     answer = ask(server.host, method, f"/faults{path}", body or None)
     return answer.status, answer.document
 

@@ -61,7 +61,6 @@ def post(connection: Connection, path: str, body: Any, content_type: str) -> tup
 def call(
     connection: Connection, rpc: str, request: Message, project: str = PROJECT
 ) -> tuple[int, bytes]:
-    """Call an RPC in protobuf; return the status and the body."""
     path = f"/v1/projects/{project}:{rpc}"
     return post(connection, path, request.SerializeToString(), PROTOBUF)
 

@@ -13,6 +13,7 @@ import grpc
 import pytest
 
 import userlock_emulator
+from tests.connections import ended, is_open
 from tests.contract.emulator.conftest import SERVICE, Stub, ask
 from tests.unit.emulator.builders import PROJECT, key, value
 from tests.unit.emulator.waiting import Started
@@ -38,22 +39,6 @@ def connect(server: userlock_emulator.Emulator, begin: bytes = b"") -> socket.so
     client = socket.create_connection((host, int(port)), timeout=20)
     client.sendall(begin)
     return client
-
-
-def ended(client: socket.socket) -> bool:
-    """Wait for the end of a connection."""
-    with contextlib.suppress(ConnectionResetError):
-        while client.recv(65536):
-            pass
-    return True
-
-
-def is_open(client: socket.socket) -> bool:
-    client.setblocking(False)
-    try:
-        return bool(client.recv(1))
-    except BlockingIOError:
-        return True
 
 
 def status_of(server: userlock_emulator.Emulator, path: str = "/") -> int:

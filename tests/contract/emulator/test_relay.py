@@ -44,7 +44,6 @@ class Behind:
         return client
 
     def accept(self) -> socket.socket:
-        """Return the relay's connection to gRPC's server."""
         server, _ = self.grpc.accept()
         server.settimeout(10)
         return server

@@ -24,10 +24,7 @@ _VOID = {"br", "input", "link", "meta"}
 
 
 class Html(HTMLParser):
-    """A page as a browser reads it: elements with their attributes, and the text.
-
-    It fails for elements that are not closed in order, as those of an injected fragment.
-    """
+    """A page as a browser reads it. It fails for elements that are not closed in order."""
 
     def __init__(self, source: str) -> None:
         super().__init__()
@@ -54,12 +51,10 @@ class Html(HTMLParser):
             self.text += data
 
     def links(self, begin: str) -> list[str]:
-        """Return the addresses of links that begin so."""
         found = [attributes.get("href") or "" for tag, attributes in self.elements if tag == "a"]
         return [href for href in found if href.startswith(VIEWER + begin)]
 
     def forms(self) -> set[str]:
-        """Return the addresses to which the page posts forms."""
         return {
             attributes["action"] or ""
             for tag, attributes in self.elements
@@ -67,7 +62,6 @@ class Html(HTMLParser):
         }
 
     def hidden(self) -> dict[str, str]:
-        """Return the hidden fields of all forms."""
         return {
             attributes["name"] or "": attributes["value"] or ""
             for tag, attributes in self.elements
@@ -76,16 +70,12 @@ class Html(HTMLParser):
 
 
 class Seen(Answer):
-    """The reply to a browser."""
-
     @property
     def page(self) -> Html:
         return Html(self.text)
 
 
 class Browser:
-    """Requests as a browser sends them."""
-
     def __init__(self, host: str) -> None:
         self.host = host
 
@@ -483,7 +473,6 @@ class TestTransactions:
 
     @pytest.fixture
     def stuck(self) -> Iterator[tuple[userlock_emulator.Emulator, Browser, Stub]]:
-        """Provide an emulator with a transaction that has read an entity."""
         with (
             userlock_emulator.start(
                 project=PROJECT, concurrency_mode="pessimistic", edit=True

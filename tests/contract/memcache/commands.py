@@ -24,11 +24,7 @@ _keys = st.sampled_from(_PLAIN_KEYS * 2 + _BASE64_KEYS + _ODD_KEYS)
 
 
 def _is_safe(value: bytes) -> bool:
-    """Return whether memcached reads such a value as a number without leaving its bounds.
-
-    It does not if the value is all blanks. Then it looks for a minus sign in the remains of an
-    earlier item, and its replies depend on the past.
-    """
+    """Return whether memcached's reading of it as a number depends on nothing but the value."""
     return not value or (not value.isspace() and b"-" not in value)
 
 
@@ -73,7 +69,6 @@ _noreply = st.sampled_from([b"", b"", b"", b" noreply"])
 
 
 def _mutate(words: list[bytes], draw: st.DrawFn) -> list[bytes]:
-    """Occasionally add a word, remove one, or change one."""
     if draw(st.integers(0, 11)):
         return words
     at = draw(st.integers(1, len(words)))
@@ -88,7 +83,6 @@ def _line(words: list[bytes]) -> bytes:
 
 @st.composite
 def _block(draw: st.DrawFn) -> tuple[bytes, bytes]:
-    """Draw a length and a data block, which usually match."""
     value = draw(_values)
     fault = draw(st.sampled_from([0] * 12 + [-1, 1]))
     length = max(len(value) + fault, 0)

@@ -12,11 +12,7 @@ from userlock_emulator import memcache
 
 @pytest.fixture(scope="session")
 def real_memcached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memcached]:
-    """Provide a real memcached, shared by the tests of this folder.
-
-    Without its background threads it moves items between its queues at deterministic moments only;
-    nothing else in its answers changes.
-    """
+    """Provide a real memcached; without background threads its answers are deterministic."""
     folder = tmp_path_factory.mktemp("memcached")
     server = Memcached(folder, "-U", "0", "-o", "no_lru_maintainer,no_lru_crawler")
     yield server
@@ -25,7 +21,6 @@ def real_memcached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memcach
 
 @pytest.fixture
 def embedded() -> Iterator[memcache.Server]:
-    """Provide a new embedded server."""
     with memcache.start() as server:
         yield server
 

@@ -230,21 +230,7 @@ CORNER_CASES = [
     (b"mg a s v          \r\n"),
     (b"me " + LONG_KEY + b"\r\nme Zm9v b\r\nme Zm9v x\r\n"),
     (b"mn\r\nmnx\r\nmg\r\nmd\r\nma\r\nms\r\nme\r\n"),
-    (
-        b"delete "
-        + LONG_KEY
-        + b"\r\ntouch "
-        + LONG_KEY
-        + b" 0\r\nincr "
-        + LONG_KEY
-        + b" 1\r\ngat 0 "
-        + LONG_KEY
-        + b"\r\nmd "
-        + LONG_KEY
-        + b"\r\nma "
-        + LONG_KEY
-        + b"\r\n"
-    ),
+    b"delete K\r\ntouch K 0\r\nincr K 1\r\ngat 0 K\r\nmd K\r\nma K\r\n".replace(b"K", LONG_KEY),
     (b"delete a noreply 0\r\ndelete a noreply noreply\r\nmn\r\n"),
     (
         b"set a 0 0 1 noreply\r\n1\r\nset "

@@ -14,7 +14,6 @@ _TIMEOUT_SECONDS = 5.0
 
 @pytest.fixture
 def client(address: str) -> Iterator[Any]:
-    """Provide a client of several servers, with a pooled one for each."""
     made = HashClient(
         [address],
         use_pooling=True,

@@ -45,10 +45,7 @@ class Pair:
         return int(match[1])
 
     def check(self, conversation: list[bytes]) -> None:
-        """Send each part on a connection of its own to both; the replies must be equal.
-
-        The items of `PREPARED` are stored first; their CAS numbers are @1 to @4.
-        """
+        """Send each part to both; replies must be equal. `PREPARED` has CAS numbers @1 to @4."""
         newest = self.restart()
         for part in [PREPARED, *conversation]:
             # `@3` stands for the third CAS number that this conversation will see.

@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import subprocess
 import sys
 
 import pytest
 
+from tests.connections import ended, is_open
 from tests.contract.memcache.test_server import connect, receive
 from tests.waiting import wait_until
 from userlock_emulator import memcache
 from userlock_emulator.limits import Limits
 
 pytestmark = pytest.mark.slow
-
-
-def ended(client: socket.socket) -> bool:
-    with contextlib.suppress(ConnectionResetError):
-        while client.recv(2**20):
-            pass
-    return True
-
-
-def is_open(client: socket.socket) -> bool:
-    client.setblocking(False)
-    try:
-        return bool(client.recv(1))
-    except BlockingIOError:
-        return True
 
 
 @pytest.mark.parametrize(

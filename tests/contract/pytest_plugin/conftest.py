@@ -87,8 +87,6 @@ FINISH = "app/points.py::finish PutWithoutLock Learner"
 
 
 class Project:
-    """The application's folder."""
-
     def __init__(self, pytester: pytest.Pytester) -> None:
         self._pytester = pytester
         self.path = pytester.path
@@ -107,21 +105,17 @@ class Project:
         path.write_text(head + "\n".join(line[indent:] for line in lines))
 
     def file(self, name: str, source: str) -> None:
-        """Write a file."""
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(source)
 
     def run(self, *arguments: str) -> pytest.RunResult:
-        """Run pytest in this folder."""
         return self._pytester.runpytest_inprocess(*arguments)
 
     def baseline(self, *lines: str) -> None:
-        """Write the baseline."""
         self.file("userlock-baseline.txt", "".join(f"{line}\n" for line in lines))
 
     def known(self) -> list[str]:
-        """Return the sites in the baseline."""
         lines = (self.path / "userlock-baseline.txt").read_text().splitlines()
         return [line for line in lines if line and not line.startswith("#")]
 
@@ -137,7 +131,6 @@ def datastore() -> Iterator[userlock_emulator.Emulator]:
 def project(
     pytester: pytest.Pytester, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Project]:
-    """Provide an application that forgets its lock."""
     # ndb knows one class per kind in a process; this application's are its own.
     monkeypatch.setattr(ndb.Model, "_kind_map", {})
     # The application must not see the xdist worker of the outer run.

@@ -37,7 +37,6 @@ TEST_CODE = TESTING.take("toml", "userlock_test_code")
 def project(
     pytester: pytest.Pytester, ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """Provide the application of the page, with its tests."""
     # ndb knows one class per kind in a process; the page's are its own.
     monkeypatch.setattr(ndb.Model, "_kind_map", {})
     pytester.makeini("[pytest]\npythonpath = .\n")

@@ -118,8 +118,6 @@ class TestChecking:
 
 
 class TestSwallowedViolations:
-    """Test that a violation that never reaches the test does not pass."""
-
     @pytest.fixture(autouse=True)
     def _known(self, project: Project) -> None:
         project.baseline(AWARD)
@@ -247,8 +245,6 @@ class TestReports:
 
 @pytest.mark.slow
 class TestWithXdist:
-    """Test several processes, which run tests at the same time."""
-
     def test_the_sites_of_the_workers_are_merged(self, project: Project) -> None:
         project.tests(TESTS)
         project.tests("def test_more():\n    Learner(id='ann').put()\n", "test_more.py")

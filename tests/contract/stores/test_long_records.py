@@ -12,6 +12,7 @@ from google.cloud import ndb
 from pymemcache.client.base import Client
 
 import userlock_emulator
+from tests.leases import existing
 from tests.servers import Memcached, RedisServer
 from userlock.admin import health, locks
 from userlock.lock.store import LeaseStore
@@ -46,9 +47,7 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def names_and_note(store: LeaseStore) -> tuple[set[str], str]:
-    kind = health.kind_of(store)
-    assert kind is not None
-    listing = kind.list_locks(store, 1000)
+    listing = existing(health.kind_of(store)).list_locks(store, 1000)
     return {each.name for each in listing.locks}, listing.note
 
 

@@ -15,6 +15,7 @@ from pymemcache.client.base import Client
 
 from tests.contract.stores.verbs import use
 from tests.faults.proxy import Fault, FaultProxy
+from tests.leases import existing
 from tests.servers import MEMCACHED_LATE_SECONDS, Memcached
 from userlock.clock import SYSTEM_CLOCK, SystemClock
 from userlock.lock.store import LeaseStore, StoreUnavailable
@@ -35,7 +36,6 @@ PATIENT: Any = {"connect_timeout": 5.0, "timeout": 5.0}
 
 
 def store_on(address: str, **options: object) -> MemcacheStore:
-    """Return a store with a prefix of its own."""
     return MemcacheStore(address, prefix=uuid.uuid4().hex, **{**PATIENT, **options})
 
 
@@ -116,10 +116,7 @@ class TestSharded(FenceContract):
 def test_a_store_that_keeps_its_parents_connections_fails(
     memcached: Memcached, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The negative control of the reset at a fork.
-
-    Not each time: one side may be done with the connection before the other begins.
-    """
+    """The negative control of the reset at a fork: not each time, but once in fifty."""
     monkeypatch.setattr("userlock.stores.pool.reset_in_child", lambda _: None)
     for _ in range(50):
         with contextlib.closing(store_on(memcached.address, protocol="text", timeout=0.5)) as store:
@@ -148,13 +145,10 @@ class TestAStaleItem(_ByMeta):
         with contextlib.closing(Client(memcached.address)) as client:
             client.raw_command(b"md %b I T60" % store.keys.lock("ann"))
         for _ in range(2):  # it tells only the first reader that it may renew it
-            stored = store.read("ann")
-            assert stored is not None
+            stored = existing(store.read("ann"))
             assert (stored.record, stored.lapsed) == (b"first", False)
         assert store.swap("ann", stored.version, b"second", 60.0) is not None
-        swapped = store.read("ann")
-        assert swapped is not None
-        assert swapped.record == b"second"
+        assert existing(store.read("ann")).record == b"second"
 
 
 class _Moved(SystemClock):
@@ -272,12 +266,10 @@ class TestProtocol:
         )
         with contextlib.closing(meta), contextlib.closing(text):
             assert meta.create("ann", b"first", 60) is not None
-            stored = text.append("ann", b"\nline")
-            assert stored is not None
+            stored = existing(text.append("ann", b"\nline"))
             assert text.create("ann", b"second", 60) is None
             assert text.swap("ann", stored.version, b"next", 60) is not None
-            stored = meta.read("ann")
-            assert stored is not None
+            stored = existing(meta.read("ann"))
             assert stored.record == b"next"
             assert meta.remove("ann", stored.version)
             assert text.read("ann") is None
@@ -324,21 +316,15 @@ both_protocols = pytest.mark.parametrize("protocol", ["meta", "text"])
 def test_the_same_record_again_spends_the_versions_of_others(
     memcached: Memcached, protocol: str, via_proxy: bool
 ) -> None:
-    """A holder that extends its lease writes the record that is there already.
-
-    A waiter that had seen it lapsed just before must not take it over: by the bytes alone, which
-    is all that a store can go by that has lost its connection, nothing has changed.
-    """
+    """By the bytes, all that a store without its connection can go by, nothing has changed."""
     options = {"prefix": uuid.uuid4().hex, "protocol": protocol, "via_proxy": via_proxy, **PATIENT}
     ours, theirs = (MemcacheStore(memcached.address, **options) for _ in range(2))
     with contextlib.closing(ours), contextlib.closing(theirs):
         version = ours.create("ann", b"held", 60)
-        seen = theirs.read("ann")
-        assert seen is not None
+        seen = existing(theirs.read("ann"))
         ours.close()  # the next commands go over other connections
         theirs.close()
-        version = ours.swap("ann", version, b"held", 60)
-        assert version is not None
+        version = existing(ours.swap("ann", version, b"held", 60))
         assert theirs.swap("ann", seen.version, b"taken over", 60) is None
         assert not theirs.remove("ann", seen.version)
         ours.close()
@@ -380,9 +366,7 @@ def test_a_version_of_before_a_restart_is_worth_nothing(
         if trusting:
             monkeypatch.setattr(ours, "_number", _trusting)
         assert (ours.swap("ann", version, b"ours", 60) is not None) == trusting
-        stored = theirs.read("ann")
-        assert stored is not None
-        assert stored.record == (b"ours" if trusting else b"theirs")
+        assert existing(theirs.read("ann")).record == (b"ours" if trusting else b"theirs")
 
 
 @pytest.mark.parametrize(

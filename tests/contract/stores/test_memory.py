@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.leases import existing
 from userlock.lock.store import GRACE_SECONDS, LeaseStore, Stored, StoreUnavailable
 from userlock.stores.memory import MemoryStore, Verb
 from userlock.testing import (
@@ -32,9 +33,7 @@ def store(clock: ManualClock) -> MemoryStore:
 
 
 def version_of(store: MemoryStore, lock_id: str = "ann") -> object:
-    stored = store.read(lock_id)
-    assert stored is not None
-    return stored.version
+    return existing(store.read(lock_id)).version
 
 
 def record_of(store: MemoryStore, lock_id: str = "ann") -> bytes | None:
@@ -60,8 +59,7 @@ class TestTime:
     def test_it_lapses_and_goes_to_the_second(self, store: MemoryStore, clock: ManualClock) -> None:
         store.create("ann", b"first", 5)
         clock.advance(4.999)
-        stored = store.read("ann")
-        assert stored is not None
+        stored = existing(store.read("ann"))
         assert stored[:3] == (b"first", version_of(store), False)
         assert stored.seconds_left == pytest.approx(0.001)
         clock.advance(0.001)

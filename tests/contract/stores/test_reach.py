@@ -42,8 +42,6 @@ PATIENT = {"socket_connect_timeout": 5, "socket_timeout": 5}
 
 
 class Secured(Memcached):
-    """A memcached that also listens with TLS."""
-
     scheme = "memcaches"
 
     def __init__(self, folder: Path, *options: str) -> None:
@@ -65,8 +63,6 @@ class Secured(Memcached):
 
 
 class SecuredRedis(RedisServer):
-    """A Redis that also listens with TLS, and on a socket in the file system."""
-
     scheme = "rediss"
 
     def __init__(self, folder: Path) -> None:
@@ -83,7 +79,6 @@ class SecuredRedis(RedisServer):
         )
 
     def set_password(self, password: str) -> None:
-        """Set the password of the user "app", and close its connections."""
         with contextlib.closing(redis.Redis(port=self.port)) as client:
             rights = ("on", "resetpass", f">{password}", "~*", "&*", "+@all")
             client.execute_command("ACL", "SETUSER", "app", *rights)
@@ -172,7 +167,6 @@ def test_connections_over_tls_are_used_again(secured: Secured) -> None:
 
 
 def _made(connection: socket.socket) -> int:
-    """Return how many connections the server has accepted so far."""
     connection.sendall(b"stats\r\n")
     reply = b""
     while not reply.endswith(b"END\r\n"):
@@ -326,8 +320,6 @@ def test_a_clients_own_retries_are_not_used() -> None:
 
 
 class Provider(CredentialProvider):
-    """An app's own provider."""
-
     def __init__(self) -> None:
         self.password = "first"
         self.asked = 0

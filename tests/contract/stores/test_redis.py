@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ import pytest
 import redis
 
 import userlock
+from tests.leases import existing
 from tests.servers import RedisServer, redis_store
 from userlock.admin.health import Verdict, examine
 from userlock.admin.redis import list_locks
@@ -25,7 +25,6 @@ from userlock.lock.store import (
     GRACE_SECONDS,
     MAX_RECORD_BYTES,
     RecordRefused,
-    Stored,
     StoreUnavailable,
 )
 from userlock.stores.redis import RedisStore
@@ -55,15 +54,9 @@ def store(redis_server: RedisServer, prefix: str) -> Iterator[RedisStore]:
 
 @pytest.fixture
 def client(redis_server: RedisServer) -> Iterator[Any]:
-    """Return another program's client of the same server."""
     client = redis.Redis.from_url(redis_server.url)
     yield client
     client.close()
-
-
-def found(stored: Stored | None) -> Stored:
-    assert stored is not None
-    return stored
 
 
 class _OnRedis:
@@ -107,9 +100,9 @@ class TestAsStored:
         assert store.swap("ann", version, b"next", 10.0001)
         assert client.pttl(f"{prefix}:lock=ann") <= (10 + 1 + GRACE_SECONDS) * 1000 + 1
         client.pexpire(f"{prefix}:lock=ann", GRACE_SECONDS * 1000 + 500)
-        assert not found(store.read("ann")).lapsed
+        assert not existing(store.read("ann")).lapsed
         client.pexpire(f"{prefix}:lock=ann", GRACE_SECONDS * 1000)
-        assert found(store.read("ann")).lapsed
+        assert existing(store.read("ann")).lapsed
 
 
 class TestReleases:
@@ -176,14 +169,13 @@ class TestForeignValues:
     ) -> None:
         client.set(f"{prefix}:lock=ann", value)
         assert store.create("ann", b"first", 60) is None
-        stored = found(store.read("ann"))
+        stored = existing(store.read("ann"))
         assert (stored.record, stored.lapsed) == (value, False)
-        appended = found(store.append("ann", b"\nline"))
+        appended = existing(store.append("ann", b"\nline"))
         assert appended.record == value + b"\nline"
         assert store.swap("ann", stored.version, b"first", 60) is None
-        version = store.swap("ann", appended.version, b"first", 60)
-        assert version is not None
-        assert found(store.read("ann")).record == b"first"
+        version = existing(store.swap("ann", appended.version, b"first", 60))
+        assert existing(store.read("ann")).record == b"first"
         client.set(f"{prefix}:lock=ann", value)
         assert not store.remove("ann", version)
         assert store.remove("ann", stored.version)
@@ -193,7 +185,7 @@ class TestForeignValues:
     ) -> None:
         store.create("ann", b"first", 60)
         client.persist(f"{prefix}:lock=ann")
-        assert found(store.read("ann")).lapsed is False
+        assert existing(store.read("ann")).lapsed is False
 
     @pytest.mark.parametrize(
         "use",
@@ -237,7 +229,7 @@ class TestForeignValues:
         self, store: RedisStore, client: Any, prefix: str, value: bytes
     ) -> None:
         client.set(f"{prefix}:lock=ann", value)
-        version = found(store.read("ann")).version
+        version = existing(store.read("ann")).version
         client.delete(f"{prefix}:lock=ann")
         assert store.swap("ann", version, b"next", 60) is None
         client.set(f"{prefix}:lock=ann", value + b"y")
@@ -253,25 +245,25 @@ class TestBounds:
         self, store: RedisStore, client: Any, prefix: str
     ) -> None:
         client.set(f"{prefix}:lock=ann", b"x" * (20 << 20))
-        read = found(store.read("ann"))
+        read = existing(store.read("ann"))
         assert (read.record, read.lapsed) == (b"", False)
         assert not Record(read).holder.token
-        assert store.swap("ann", found(store.read("ann")).version, b"mine", 60) is not None
-        assert found(store.read("ann")).record == b"mine"
+        assert store.swap("ann", existing(store.read("ann")).version, b"mine", 60) is not None
+        assert existing(store.read("ann")).record == b"mine"
 
     def test_it_can_be_removed_unless_it_has_changed(
         self, store: RedisStore, client: Any, prefix: str
     ) -> None:
         client.set(f"{prefix}:lock=ann", b"x" * (2 << 20))
-        version = found(store.read("ann")).version
+        version = existing(store.read("ann")).version
         client.append(f"{prefix}:lock=ann", b"y")
         assert not store.remove("ann", version)
-        assert store.remove("ann", found(store.read("ann")).version)
+        assert store.remove("ann", existing(store.read("ann")).version)
 
     def test_no_line_makes_a_record_too_long(self, store: RedisStore) -> None:
         store.create("ann", b"x" * (MAX_RECORD_BYTES - 4), 60)
-        assert found(store.append("ann", b"\nabc")).record.endswith(b"\nabc")
-        assert len(found(store.append("ann", b"\nd")).record) == MAX_RECORD_BYTES
+        assert existing(store.append("ann", b"\nabc")).record.endswith(b"\nabc")
+        assert len(existing(store.append("ann", b"\nd")).record) == MAX_RECORD_BYTES
 
     def test_a_listing_has_bounds(self, store: RedisStore, client: Any, prefix: str) -> None:
         for number in range(12):
@@ -284,22 +276,6 @@ class TestBounds:
 
 
 class TestUrls:
-    def test_a_missing_extra_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delitem(sys.modules, "userlock.stores.redis")
-        monkeypatch.setitem(sys.modules, "redis", None)
-        with pytest.raises(ImportError, match=r"pip install 'userlock\[redis\]'"):
-            userlock.LockService.from_url("redis://localhost")
-
-    def test_valkey_is_another_name(self, redis_server: RedisServer, prefix: str) -> None:
-        """Valkey speaks the same protocol. Both names lead to the same locks."""
-        address = f"{redis_server.address}?prefix={prefix}"
-        service = userlock.LockService.from_url(f"valkey://{address}")
-        service.acquire("ann")
-        other = userlock.LockService.from_url(f"redis://{address}")
-        assert other.holder("ann") is not None
-        service.close()
-        other.close()
-
     def test_options_go_to_the_client(self, redis_server: RedisServer, prefix: str) -> None:
         """The last mention of a database wins, as it does in redis-py."""
         url = f"redis://{redis_server.address}?db=3&socket_timeout=5&prefix={prefix}"
@@ -321,11 +297,7 @@ class TestUrls:
         with pytest.raises(StoreUnavailable, match=r"[Nn]o permissions") as refused:
             elsewhere.create(prefix, b"first", 60)
         elsewhere.close()
-        wrong = redis_store(f"redis://app:secreT@{redis_server.address}?prefix=app1")
-        with pytest.raises(StoreUnavailable, match="password") as caught:
-            wrong.create(prefix, b"first", 60)
-        assert (refused.value.sent, caught.value.sent) == (True, False)
-        assert "secre" not in str(caught.value)
+        assert refused.value.sent
 
 
 class TestOutages:
@@ -384,8 +356,7 @@ class TestOutages:
 def test_the_rights_in_the_documentation_suffice(redis_server: RedisServer) -> None:
     """For everything that a lock does, wake-ups included; `doctor` too."""
     page = (Path(__file__).parents[3] / "docs/deploy.md").read_text()
-    said = re.search(r"ACL:\s+`([^`]+)`", page)
-    assert said is not None
+    said = existing(re.search(r"ACL:\s+`([^`]+)`", page))
     prefix = uuid.uuid4().hex
     rights = [*said[1].replace("PREFIX", prefix).split(), "+client|setname"]
     with contextlib.closing(redis.Redis(port=redis_server.port)) as client:

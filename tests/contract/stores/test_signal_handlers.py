@@ -26,8 +26,6 @@ def service(request: pytest.FixtureRequest) -> Iterator[LockService]:
 
 
 class _Handler:
-    """The forms of a handler."""
-
     def __init__(self, kind: type[OSError]) -> None:
         self._kind = kind
 

@@ -52,13 +52,11 @@ class Outcome(NamedTuple):
 
     @property
     def is_printable(self) -> bool:
-        """Return whether the output is printable text without a traceback."""
         text = self.out + self.err
         return "Traceback" not in text and all(line.isprintable() for line in text.split("\n"))
 
     @property
     def document(self) -> dict[str, Any]:
-        """Return the only JSON document of the output."""
         assert self.out.count("\n") == 1
         assert self.out.endswith("\n")
         found: dict[str, Any] = json.loads(self.out, parse_constant=_no_json)
@@ -70,8 +68,6 @@ def _no_json(word: str) -> None:
 
 
 class Terminal:
-    """Runs commands against one store."""
-
     def __init__(self, store: LeaseStore, clock: ManualClock) -> None:
         self.store = store
         self.clock = clock
@@ -90,13 +86,7 @@ class Terminal:
         typed: str | None = None,
         while_asked: Callable[[], object] = lambda: None,
     ) -> Outcome:
-        """Run one command.
-
-        Args:
-            arguments: the arguments after the program's name.
-            typed: the text that is typed; None: standard input is no terminal.
-            while_asked: an action that runs before the typed text is read.
-        """
+        """Run one command. `typed`: None where standard input is no terminal."""
         stdin = Text(typed or "", tty=typed is not None, first=while_asked)
         stdout, stderr = Text(), Text()
         console = Console(stdin, stdout, stderr, self.environ, self.clock)
@@ -106,7 +96,6 @@ class Terminal:
     # --- the scene --------------------------------------------------------------------------
 
     def hold(self, lock_id: str, request: str = "POST /answers", process: str = "") -> Lease:
-        """Take the lock, as this process or as another one."""
         label = process or process_label()
 
         def new_claim(*facts: Any) -> Claim:
@@ -126,7 +115,6 @@ class Terminal:
         priority: str = "interactive",
         process: str = "",
     ) -> None:
-        """Add a waiter to the queue, waiting from now on."""
         label = process or f"web-{token}/7"
         holder = Holder(token, priority, self.clock.wall(), 60.0, label, request)
         assert self.store.append(lock_id, joining(holder)) is not None

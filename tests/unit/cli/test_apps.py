@@ -119,37 +119,6 @@ def test_the_cause_of_a_failed_import_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ([], "the following arguments are required: ACTION"),
-        (["statsu"], "invalid choice: 'statsu'"),
-        (["show"], "the following arguments are required: KEY"),
-        (["list", "--most", "0"], "is not a number from 1 to 1000"),
-        (["list", "--most", "1001"], "is not a number from 1 to 1000"),
-        (["list", "--most", "²"], "is not a number"),
-        (["redrive", "--all", "--rate", "0"], "is not a rate from 0.01 to 10000"),
-        (["redrive", "--all", "--rate", "nan"], "is not a rate from 0.01 to 10000"),
-        (["purge", "--all", "--yes", "-1"], "is not a number of jobs"),
-        (["purge", "--all", "--yes"], "expected one argument"),
-        (["purge", "--all", "--yes", "all"], "is not a number of jobs"),
-        (["relay", "--once", "--seconds", "3"], "not allowed with argument"),
-        (["redrive", "KEY", "--all"], "not allowed with argument"),
-        (["purge", "--all", "--cause", ""], "not allowed with argument"),
-        (["relay", "--seconds", "0"], "is not a duration"),
-        (["status", "--late", "soon"], "is not a duration"),
-    ],
-)
-def test_a_mistyped_command_line(
-    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["outbox", *arguments]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert says in err
-    assert err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
     "command",
     [
         *(["quota", action] for action in ("check", "recount")),

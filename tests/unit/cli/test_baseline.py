@@ -17,7 +17,6 @@ CREATE = "app/learners.py::create CreatedWithoutLock Learner"
 
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Change to a project with three files."""
     for name in ("points", "badges", "learners"):
         path = tmp_path / "app" / f"{name}.py"
         path.parent.mkdir(exist_ok=True)

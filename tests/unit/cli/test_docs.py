@@ -51,7 +51,6 @@ def test_each_command_has_an_example() -> None:
 
 
 def codes_in(text: str, line: str) -> dict[int, str]:
-    """Return the meaning of each exit code; `line` matches one."""
     return {int(code): says for code, says in re.findall(line, text, re.MULTILINE)}
 
 
@@ -77,7 +76,6 @@ def test_the_exit_codes_are_in_each_help() -> None:
 
 
 def options_of(parser: argparse.ArgumentParser) -> set[str]:
-    """Return the options of a parser, and of all commands below it."""
     found = {each for each in parser._option_string_actions if each.startswith("--")}
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -156,7 +154,6 @@ def test_the_address_is_that_of_the_environment(scene: Terminal) -> None:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Change to a project with 41 known put sites."""
     monkeypatch.chdir(tmp_path)
     for name in ("app/points.py", "app/badges.py", "app/learners.py", "app/exports.py"):
         path = tmp_path / name
@@ -169,7 +166,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def sighting(file: str, function: str, violation: str, kind: str) -> str:
-    """Return the log record of a put site."""
     facts = {
         "violation": violation,
         "kind": kind,
@@ -186,15 +182,3 @@ def test_baseline_check(terminal: Terminal, project: Path) -> None:
     )
     outcome, shown = run(terminal, CHECK)
     assert (outcome.out, outcome.code) == (shown, command.NO)
-
-
-def test_baseline_write_from_the_log(terminal: Terminal, project: Path) -> None:
-    """The command of docs/adoption.md, beside the lines that are there."""
-    # In production the project is in another folder.
-    site = sighting("/srv/app/exports.py", "nightly", "PutAfterRelease", "Report")
-    outcome = terminal.run("baseline", "write", "--add", "-", typed=site)
-    assert outcome.code == command.FINE
-    assert outcome.out == (
-        "+ app/exports.py::nightly PutAfterRelease Report\n"
-        "userlock-baseline.txt: 42 put sites; 1 added, 0 removed\n"
-    )

@@ -85,8 +85,6 @@ def test_it_says_what_is_wrong_and_what_to_do(doctor: Doctor) -> None:
 
 
 class _Careless(MemoryStore):
-    """A store that ignores versions."""
-
     def swap(self, lock_id: str, version: object, record: bytes, ttl_seconds: float) -> int | None:
         stored = self.read(lock_id)
         return (
@@ -99,15 +97,11 @@ class _Careless(MemoryStore):
 
 
 class _Forgetful(MemoryStore):
-    """A store that loses appended lines."""
-
     def append(self, lock_id: str, line: bytes) -> None:
         return None
 
 
 class _Lenient(MemoryStore):
-    """A store that creates a record that is there already."""
-
     def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> int | None:
         stored = self.read(lock_id)
         if stored is not None:

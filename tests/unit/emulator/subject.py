@@ -107,8 +107,6 @@ def aggregation(nested: QueryPb, *wanted: tuple[str, Any, str]) -> Message:
 
 
 class Subject:
-    """An engine and its storage."""
-
     def __init__(self, storage: Storage, control: ControlFactory = Optimistic) -> None:
         self.storage = storage
         self.engine = Engine(storage, control)
@@ -178,7 +176,6 @@ class Subject:
 
 @contextmanager
 def subject(control: ControlFactory = Optimistic) -> Iterator[Subject]:
-    """Yield an engine on an empty database in memory."""
     made = Subject.in_memory(control)
     try:
         yield made

@@ -27,8 +27,6 @@ def commit_of(*kinds: str) -> Message:
 
 
 class Service:
-    """An RPC that records its executions."""
-
     def __init__(self) -> None:
         self.done: list[Message] = []
         self.faults = Faults(lambda transaction: None)

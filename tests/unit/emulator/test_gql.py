@@ -46,7 +46,6 @@ def parse(text: str, *positional: Any, **named: Any) -> QueryPb:
 
 
 def condition(name: str, op: str, operand: Any) -> Message:
-    """Return one filter, without a composite one."""
     return where((name, op, operand)).composite_filter.filters[0]
 
 

@@ -11,8 +11,6 @@ CHUNKED = {"Transfer-Encoding": "chunked"}
 
 
 def read(headers: dict[str, str], sent: bytes) -> tuple[bytes, bytes]:
-    """Return the body, and the bytes after it."""
-
     async def converse() -> tuple[bytes, bytes]:
         stream = asyncio.StreamReader()
         stream.feed_data(sent)

@@ -13,7 +13,6 @@ BELOW = {
 
 
 def package_of(name: str) -> str:
-    """Return the package of a module of the emulator; "" outside of all packages."""
     _, _, inside = name.partition("userlock_emulator.")
     return inside.partition(".")[0] if inside.partition(".")[0] in BELOW else ""
 

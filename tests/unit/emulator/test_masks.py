@@ -25,7 +25,6 @@ PERSON: dict[str, Any] = {
 
 
 def masked(engine: Subject, *paths: str) -> EntityPb:
-    """Return the result of a lookup of `PERSON`."""
     engine.put(entity(KEY, **PERSON))
     request = LookupRequest(project_id=PROJECT, keys=[KEY])
     request.property_mask.paths.extend(paths)

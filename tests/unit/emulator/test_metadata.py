@@ -34,7 +34,6 @@ def keys(engine: Subject, message: QueryPb, namespace: str = "") -> list[KeyPb]:
 
 @pytest.fixture
 def shop(engine: Subject) -> Subject:
-    """Provide two kinds in the default namespace, one in another."""
     engine.put(
         entity(key("Book", 1), title="t", price=7, notes=value("n", indexed=False)),
         entity(key("Book", 2), title=None, price=1.5, tags=["x", 1]),

@@ -1,7 +1,5 @@
 """The meaning of queries: the documented rules, one by one."""
 
-from typing import Any
-
 import pytest
 
 from tests.unit.emulator.builders import entity, key, value
@@ -11,65 +9,10 @@ from userlock_emulator.datastore.protos import EntityResult, Mutation, QueryPb, 
 
 @pytest.fixture
 def numbers(engine: Subject) -> Subject:
-    """Provide entities K:1 … K:6 with n = 10, 20 … and a parity."""
     engine.put(
         *(entity(key("K", i), n=10 * i, parity="odd" if i % 2 else "even") for i in range(1, 7))
     )
     return engine
-
-
-@pytest.mark.parametrize(
-    ("filters", "expected"),
-    [
-        ([("n", "=", 30)], [3]),
-        ([("n", ">", 10), ("n", "<", 40)], [2, 3]),
-        ([("n", ">", 40), ("n", "<", 10)], []),
-        ([("parity", "=", "odd"), ("n", ">", 10)], [3, 5]),
-        ([("n", "!=", 30)], [1, 2, 4, 5, 6]),
-        ([("n", "in", [30, 10, 99])], [1, 3]),
-        ([("n", "not in", [30, 10, 99])], [2, 4, 5, 6]),
-        ([("parity", "in", ["odd"]), ("n", "!=", 30)], [1, 5]),
-        ([("n", "in", list(range(10, 40))), ("n", "!=", 20)], [1, 3]),  # its gaps do not count
-        ([(f"p{number}", ">", 1) for number in range(10)], []),
-        ([("__key__", ">", key("K", 3)), ("__key__", "<=", key("K", 5))], [4, 5]),
-        ([("__key__", "in", [key("K", 5), key("K", 2)])], [2, 5]),
-        ([("__key__", "!=", key("K", 1)), ("parity", "=", "odd")], [3, 5]),
-    ],
-)
-def test_filters(
-    numbers: Subject, filters: list[tuple[str, str, object]], expected: list[int]
-) -> None:
-    assert numbers.identifiers(query(filters=where(*filters))) == expected
-
-
-@pytest.mark.parametrize(
-    ("filters", "fields", "expected"),
-    [
-        # One element must meet all inequalities; each equality may be met by another one.
-        ([("tags", ">", 1), ("tags", "<", 9)], {}, [2, 4]),
-        ([("tags", "=", 1), ("tags", "=", 9)], {}, [1]),
-        # An entity sorts by its smallest or greatest element, of those that match.
-        ([], {"orders": ("tags",)}, [1, 6, 2, 4, 5]),
-        ([], {"orders": ("-tags",)}, [1, 5, 4, 2, 6]),
-        ([("tags", ">", 2)], {}, [2, 4, 1, 5]),
-        # Alternatives report each entity once, at its first place.
-        ([("tags", "in", [9, 1, 5])], {"orders": ("tags",), "limit": 3}, [1, 6, 4]),
-        ([("tags", ">", 3)], {"orders": ("tags", "n")}, [8, 7]),
-    ],
-)
-def test_arrays(
-    engine: Subject,
-    filters: list[tuple[str, str, object]],
-    fields: dict[str, Any],
-    expected: list[int],
-) -> None:
-    tags: dict[int, list[int]] = {1: [1, 9], 2: [2, 3], 3: [], 4: [5, 5], 5: [9], 6: [1]}
-    engine.put(*(entity(key("K", i), tags=each) for i, each in tags.items()))
-    if "n" in fields.get("orders", ()):
-        engine.put(entity(key("K", 7), tags=[4, 6], n=1), entity(key("K", 8), tags=[4], n=0))
-    assert engine.identifiers(query("K", where(*filters) if filters else None, **fields)) == (
-        expected
-    )
 
 
 def test_properties_of_embedded_entities_have_dotted_names(engine: Subject) -> None:
@@ -80,22 +23,6 @@ def test_properties_of_embedded_entities_have_dotted_names(engine: Subject) -> N
         entity(key("K", 4), address=value({"city": "Rome"}, indexed=False)),
     )
     assert engine.identifiers(query(filters=where(("address.city", "=", "Rome")))) == [1, 2, 3]
-
-
-def test_ancestor_queries(engine: Subject) -> None:
-    engine.put(
-        entity(key("K", 1), n=3),
-        entity(key("K", 1, "K", 2), n=2),
-        entity(key("K", 1, "Z", 1, "K", 3), n=1),
-        entity(key("K", 1, "Z", 1), n=4),
-        entity(key("K", 10), n=5),
-    )
-    below = where(("__key__", "ancestor", key("K", 1)))
-    assert engine.identifiers(query(filters=below)) == [1, 2, 3]
-    assert engine.identifiers(query(filters=below, orders=("n",))) == [3, 2, 1]
-    assert engine.identifiers(query(None, filters=below)) == [1, 2, 1, 3]
-    deep = where(("__key__", "ancestor", key("K", 1)), ("n", ">", 1))
-    assert engine.identifiers(query(filters=deep)) == [2, 1]
 
 
 def test_namespaces_are_kept_apart(engine: Subject) -> None:

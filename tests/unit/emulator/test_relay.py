@@ -15,8 +15,6 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 class Bench:
-    """A relay in this process, stepped by hand."""
-
     def __init__(self, max_connections: int = 3) -> None:
         self.now = 0.0
         self.grpc = listen("127.0.0.1", 0)
@@ -109,7 +107,6 @@ def test_a_client_that_does_not_read_its_reply_is_hung_up_on(bench: Bench) -> No
 
 @pytest.fixture
 def _second_loopback() -> None:
-    """Skip the test where the system has no such address, as macOS."""
     with socket.socket() as probe:
         try:
             probe.bind(("127.0.0.2", 0))

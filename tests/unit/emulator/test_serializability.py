@@ -40,16 +40,7 @@ class NotSerializable(AssertionError):
 
 @dataclass
 class Ran:
-    """A committed transaction, or a put outside transactions.
-
-    Attributes:
-        name: unique, and part of its writes.
-        began: the time before its first request, on a clock of the test.
-        reads: each read with its result.
-        writes: entities with their new values; None for deleted ones.
-        version: the version of its commit; None if it wrote nothing.
-        ended: the time after its last reply.
-    """
+    """A committed transaction, or a put outside transactions: its reads, writes and version."""
 
     name: str
     began: float
@@ -59,16 +50,11 @@ class Ran:
     ended: float = 0.0
 
     def agrees_with(self, state: State) -> bool:
-        """Return whether its reads agree with the state."""
         return all(question(state) == answer for question, answer in self.reads)
 
 
 def check(history: Sequence[Ran]) -> None:
-    """Check a history that began with an empty database.
-
-    Raises:
-        NotSerializable: names the transaction that fits nowhere in the order.
-    """
+    """Check a history that began with an empty database."""
     writers = sorted((ran for ran in history if ran.version is not None), key=_version)
     for before, after in itertools.pairwise(writers):
         if _version(before) == _version(after):
@@ -114,7 +100,6 @@ TRANSACTIONS = 60
 
 @pytest.fixture(autouse=True)
 def many_switches() -> Iterator[None]:
-    """Make threads switch within a request, too."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield
@@ -126,8 +111,6 @@ def key_of(name: str) -> KeyPb:
 
 
 class Client:
-    """A client that runs random transactions, one after the other, and records the results."""
-
     def __init__(self, engine: Subject, number: int, *, all_kinds_of_queries: bool) -> None:
         self._engine = engine
         self._number = number
@@ -187,7 +170,6 @@ class Client:
         return question, dict(_told(result.entity) for result in batch.entity_results)
 
     def _end(self, ran: Ran, transaction: bytes) -> None:
-        """Commit, usually with writes."""
         if transaction and self._random.random() < 0.2:
             self._engine.commit(transaction=transaction)
             return

@@ -41,7 +41,6 @@ FORGOTTEN_MICROSECONDS = 3_901_000_000
 
 @pytest.fixture
 def clock() -> list[int]:
-    """Provide the time of day in microseconds, set by the test."""
     return [1_700_000_000_000_000]
 
 
@@ -130,8 +129,6 @@ class TestFiles:
 
 
 class Disk:
-    """A disk that is as slow as the test likes."""
-
     def __init__(self) -> None:
         self.fast = threading.Event()
         self.began = threading.Semaphore(0)
@@ -208,7 +205,6 @@ class TestTurns:
         assert scope is not None
 
         def change() -> None:
-            """Move, delete and add entities before and after the reader's place."""
             for i in range(1, 201, 10):
                 engine.put(entity(key("K", i), n=9 - i % 7), entity(key("K", i + 1000), n=2))
                 engine.delete(key("K", i + 1))
@@ -349,8 +345,6 @@ class TestAtomicity:
         connection = timed.storage._connection
 
         class Unable:
-            """A connection that cannot commit."""
-
             def __getattr__(self, name: str) -> Any:
                 return getattr(connection, name)
 

@@ -284,8 +284,6 @@ class TestIds:
 
 
 class TestExpiry:
-    """On a clock that is moved by hand."""
-
     DATABASE = ("p", "")
 
     def table(self, seconds: list[float]) -> TransactionTable:

@@ -33,7 +33,6 @@ def transform(name: str, kind: str, operand: Any = None) -> Message:
 
 
 def apply(engine: Subject, *transforms: Message, **properties: Any) -> Message:
-    """Upsert these properties with transforms; return the result."""
     mutation = Mutation(upsert=entity(KEY, **properties))
     mutation.property_transforms.extend(transforms)
     (result,) = engine.commit(mutation).mutation_results

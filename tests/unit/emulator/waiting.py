@@ -8,8 +8,6 @@ from typing import Any
 
 
 class Started:
-    """A call running in a thread of its own."""
-
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call = call
         self._outcome: Any = None
@@ -28,7 +26,6 @@ class Started:
         return not self._thread.is_alive()
 
     def result(self) -> Any:
-        """Return the result of the call, or raise its exception."""
         self._thread.join(10)
         assert self.done, "still waiting"
         if self._error is not None:

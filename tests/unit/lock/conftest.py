@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from collections.abc import Iterator
 from random import Random
 
@@ -11,12 +13,23 @@ import userlock
 from tests.leases import MemoryLeases
 from tests.simulation.watch import Watch
 from tests.simulation.world import World
+from tests.unit.lock.crowd import Crowd, gathering
 from tests.unit.lock.pulse import Here
 from userlock import HeldLock, LockService
 from userlock.events import Event, Listeners, log_event
 from userlock.lock.scope import LockScope
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine in an event loop, for a minute at most."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**given), 60))
+    return True
 
 
 @pytest.fixture
@@ -73,6 +86,11 @@ def tenure(scope: LockScope) -> HeldLock:
 
 @pytest.fixture
 def world(clock: ManualClock, store: MemoryStore) -> Iterator[World]:
-    """Provide simulated processes that share the store."""
     with World(clock, Watch(store, clock)).running() as world:
         yield world
+
+
+@pytest.fixture
+def crowd(clock: ManualClock) -> Iterator[Crowd]:
+    with gathering(clock) as crowd:
+        yield crowd

@@ -19,13 +19,7 @@ LOCK = "learner-1"
 
 
 class Moment(NamedTuple):
-    """One event.
-
-    Attributes:
-        at: seconds after the beginning.
-        who: the caller's name.
-        what: "has it", "leaves" or "gave up".
-    """
+    """One event."""
 
     at: float
     who: str
@@ -33,13 +27,7 @@ class Moment(NamedTuple):
 
 
 class Crowd:
-    """The callers that contend for the lock.
-
-    Attributes:
-        moments: the events, in order.
-        store: the store of the records.
-        world: the processes.
-    """
+    """The callers that contend for the lock."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -60,10 +48,7 @@ class Crowd:
         wait_timeout: float | None = None,
         lock_timeout: float = 60.0,
     ) -> Process:
-        """Start a caller that acquires the lock after `after`, and holds it for `hold`, in seconds.
-
-        It runs in a process of its own, unless one is given.
-        """
+        """Start a caller that takes the lock after `after` seconds and holds it for `hold`."""
         process = process or self.world.process(name)
         clock = process.clock
 
@@ -99,11 +84,9 @@ class Crowd:
 
     @property
     def now(self) -> float:
-        """Return the seconds since the beginning."""
         return self.world.clock.now() - self._began
 
     def passes(self, seconds: float) -> None:
-        """Let time pass."""
         self.world.pass_time(seconds)
 
     def ends(self, *, within: float = 1000.0) -> None:
@@ -119,19 +102,16 @@ class Crowd:
         return [moment.who for moment in self.moments if moment.what == "has it"]
 
     def when(self, name: str, what: str = "has it") -> float:
-        """Return the time of an event, in seconds after the beginning."""
         (at,) = (moment.at for moment in self.moments if moment[1:] == (name, what))
         return at
 
     @property
     def queue(self) -> list[str]:
-        """Return the queue."""
         stored = self.store.read(LOCK)
         return [] if stored is None else [each.request for each in Record(stored).waiters()]
 
     @property
     def violations(self) -> list[str]:
-        """Return the violations that the watch has found."""
         return self.world.watch.violations
 
 

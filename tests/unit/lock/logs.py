@@ -14,7 +14,6 @@ _numbers = itertools.count(1)
 
 
 def new_nonce() -> str:
-    """Return the beginning of the tokens of one process."""
     return f"{next(_numbers):024x}"
 
 
@@ -33,8 +32,6 @@ def a_holder(
 
 @dataclasses.dataclass
 class Log:
-    """A record as it grows."""
-
     holder: Holder
     stored: bytes = b""
     lapsed: bool = False
@@ -47,7 +44,6 @@ class Log:
         return self
 
     def joined_by(self, *names: str, **options: object) -> Log:
-        """Queue these waiters, one after another."""
         for name in names:
             self.members[name] = a_holder(name, since=len(self.members), **options)  # type: ignore[arg-type]
             self.add(joining(self.members[name]))
@@ -64,7 +60,6 @@ class Log:
 
     @property
     def queue(self) -> list[str]:
-        """Return the waiters, by their names."""
         return names(self.record)
 
 

@@ -15,6 +15,10 @@ _E = TypeVar("_E", bound=Event)
 LEASE = 10.0
 
 
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def live(service: LockService, clock: ManualClock, seconds: float) -> None:
     """Let time pass, and run each due renewal at its time."""
     end = clock.now() + seconds
@@ -33,14 +37,11 @@ class Here(NamedTuple):
     events: list[Event]
 
     def live(self, seconds: float) -> None:
-        """Let time pass, and run each due renewal at its time."""
         live(self.service, self.clock, seconds)
 
     def of(self, kind: type[_E]) -> list[_E]:
-        """Return the events of a kind."""
         return [event for event in self.events if isinstance(event, kind)]
 
     @property
     def losses(self) -> list[LeaseLost]:
-        """Return the reported losses of leases."""
         return self.of(LeaseLost)

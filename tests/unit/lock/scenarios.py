@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from tests.leases import Leases, taken
+from tests.leases import Leases, existing, taken
 from tests.unit.lock.shaky import ShakyStore
 from userlock.lock.lease import Claim, Granted, Held, Lease, Lost, Released
 from userlock.lock.record import PATIENCE_SECONDS, Record
@@ -30,9 +30,7 @@ class World:
         return claim
 
     def record(self) -> Record:
-        stored = self.store.read(LOCK)
-        assert stored is not None
-        return Record(stored)
+        return Record(existing(self.store.read(LOCK)))
 
     def take(self, claim: Claim) -> Lease:
         return taken(self.leases.take(claim))
@@ -43,6 +41,37 @@ class World:
 
     def take_over(self, claim: Claim) -> Lease:
         return taken(self.leases.claim(claim, self.record(), passing=False))
+
+    def held(self, *waiters: Claim) -> Lease:
+        """Let another client take the lock, and these wait for it."""
+        holder = self.take(self.other())
+        for claim in waiters:
+            self.join(claim)
+        return holder
+
+    def freed(self, *waiters: Claim) -> Record:
+        """Let another client release the lock to these waiters."""
+        self.leases.release(self.held(*waiters))
+        return self.record()
+
+    def evicted(self) -> Record:
+        """Return the record for which we waited before the store lost it."""
+        self.take(make_claim(LOCK))
+        self.join(self.mine)
+        seen = self.record()
+        self.store.evict(LOCK)
+        return seen
+
+    def forgotten(self) -> Lease:
+        """Return our lease, of which the store knows nothing; another client has the lock."""
+        lease = self.take(self.mine)
+        self.store.forget_everything()
+        self.held(self.other())
+        return lease
+
+    def left(self) -> None:
+        """Let another client wait, and leave the queue."""
+        self.leases.leave(LOCK, self.join(self.other()).token)
 
     def state(self) -> State:
         stored = self.store.read(LOCK)
@@ -55,8 +84,6 @@ class World:
 
 @dataclasses.dataclass
 class State:
-    """The holder of the lock, and its queue."""
-
     holder: str | None
     waiters: list[str]
 
@@ -78,17 +105,12 @@ def take_free(world: World) -> Callable[[], Outcome]:
 
 
 def take_held(world: World) -> Callable[[], Outcome]:
-    world.take(world.other())
-    world.join(world.other())
+    world.held(world.other())
     return lambda: world.leases.take(world.mine)
 
 
 def claim_released(world: World) -> Callable[[], Outcome]:
-    holder = world.take(world.other())
-    world.join(world.mine)
-    world.join(world.other())
-    world.leases.release(holder)
-    seen = world.record()
+    seen = world.freed(world.mine, world.other())
     return lambda: world.leases.claim(world.mine, seen, passing=False)
 
 
@@ -103,30 +125,19 @@ def claim_lapsed(world: World) -> Callable[[], Outcome]:
 
 def claim_too_late(world: World) -> Callable[[], Outcome]:
     """Claim after we were paused, and the next waiter has overtaken us."""
-    holder = world.take(world.other())
-    world.join(world.mine)
-    behind = world.join(world.other())
-    world.leases.release(holder)
-    seen = world.record()
+    seen = world.freed(world.mine, behind := world.other())
     taken(world.leases.claim(behind, seen, passing=True))
     return lambda: world.leases.claim(world.mine, seen, passing=False)
 
 
 def begin_forgotten(world: World) -> Callable[[], Outcome]:
-    world.take(make_claim(LOCK))
-    world.join(world.mine)
-    seen = world.record()
-    world.store.evict(LOCK)
+    seen = world.evicted()
     return lambda: world.leases.begin(world.mine, seen)
 
 
 def begin_too_late(world: World) -> Callable[[], Outcome]:
-    world.take(make_claim(LOCK))
-    world.join(world.mine)
-    seen = world.record()
-    world.store.evict(LOCK)
-    world.take(world.other())
-    world.join(world.other())
+    seen = world.evicted()
+    world.held(world.other())
     return lambda: world.leases.begin(world.mine, seen)
 
 
@@ -144,16 +155,12 @@ def release_to_others(world: World) -> Callable[[], Outcome]:
 
 def release_after_others_left(world: World) -> Callable[[], Outcome]:
     lease = world.take(world.mine)
-    left = world.join(world.other())
-    world.leases.leave(LOCK, left.token)
+    world.left()
     return lambda: world.leases.release(lease)
 
 
 def release_what_was_waited_for(world: World) -> Callable[[], Outcome]:
-    holder = world.take(world.other())
-    world.join(world.mine)
-    world.join(world.other())
-    world.leases.release(holder)
+    world.freed(world.mine, world.other())
     lease = world.take_over(world.mine)
     return lambda: world.leases.release(lease)
 
@@ -168,26 +175,21 @@ def release_too_late(world: World) -> Callable[[], Outcome]:
 
 
 def release_forgotten(world: World) -> Callable[[], Outcome]:
-    lease = world.take(world.mine)
-    world.store.forget_everything()
-    world.take(world.other())
-    world.join(world.other())
+    lease = world.forgotten()
     return lambda: world.leases.release(lease)
 
 
 def release_without_room(world: World) -> Callable[[], Outcome]:
     lease = world.take(world.mine)
     world.join(world.other())
-    left = world.join(world.other())
-    world.leases.leave(LOCK, left.token)
+    world.left()
     world.store.room = 0
     return lambda: world.leases.release(lease)
 
 
 def release_without_room_for_nobody(world: World) -> Callable[[], Outcome]:
     lease = world.take(world.mine)
-    left = world.join(world.other())
-    world.leases.leave(LOCK, left.token)
+    world.left()
     world.store.room = 0
     return lambda: world.leases.release(lease)
 
@@ -205,10 +207,7 @@ def extend_with_others(world: World) -> Callable[[], Outcome]:
 
 
 def extend_forgotten(world: World) -> Callable[[], Outcome]:
-    lease = world.take(world.mine)
-    world.store.forget_everything()
-    world.take(world.other())
-    world.join(world.other())
+    lease = world.forgotten()
     return lambda: world.leases.extend(lease, 60)
 
 
@@ -218,60 +217,40 @@ def confirm_free(world: World) -> Callable[[], Outcome]:
 
 
 def confirm_held(world: World) -> Callable[[], Outcome]:
-    world.take(world.other())
-    world.join(world.other())
-    lease = without_the_store(world)
-    return lambda: world.leases.confirm(lease)
+    world.held(world.other())
+    return confirm_free(world)
 
 
 def confirm_lapsed(world: World) -> Callable[[], Outcome]:
     world.take(world.other(ttl_seconds=1))
     world.clock.advance(1)
-    lease = without_the_store(world)
-    return lambda: world.leases.confirm(lease)
+    return confirm_free(world)
 
 
 def confirm_where_another_is_next(world: World) -> Callable[[], Outcome]:
-    holder = world.take(world.other())
-    world.join(world.other())
-    world.leases.release(holder)
-    lease = without_the_store(world)
-    return lambda: world.leases.confirm(lease)
+    world.freed(world.other())
+    return confirm_free(world)
 
 
 def confirm_past_the_dead(world: World) -> Callable[[], Outcome]:
-    holder = world.take(world.other())
-    world.join(make_claim(LOCK))
-    world.leases.release(holder)
-    world.leases.reserve(world.other(), world.record(), leaving=False)
+    seen = world.freed(make_claim(LOCK))
+    world.leases.reserve(world.other(), seen, leaving=False)
     world.clock.advance(2 * PATIENCE_SECONDS)
-    lease = without_the_store(world)
-    return lambda: world.leases.confirm(lease)
+    return confirm_free(world)
 
 
 def confirm_in_line(world: World) -> Callable[[], Outcome]:
-    world.take(world.other())
-    world.join(world.mine)
-    world.join(world.other())
-    lease = without_the_store(world)
-    return lambda: world.leases.confirm(lease)
+    world.held(world.mine, world.other())
+    return confirm_free(world)
 
 
 def offer_what_is_free(world: World) -> Callable[[], Outcome]:
-    holder = world.take(world.other())
-    world.join(world.mine)
-    world.join(world.other())
-    world.leases.release(holder)
-    seen = world.record()
+    seen = world.freed(world.mine, world.other())
     return lambda: _nothing(world.leases.reserve(world.mine, seen, leaving=True))
 
 
 def offer_too_late(world: World) -> Callable[[], Outcome]:
-    holder = world.take(world.other())
-    first = world.join(world.other())
-    world.join(world.other())
-    world.leases.release(holder)
-    seen = world.record()
+    seen = world.freed(first := world.other(), world.other())
     world.take_over(first)
     return lambda: _nothing(world.leases.reserve(world.mine, seen, leaving=True))
 
@@ -281,15 +260,12 @@ def _nothing(_: object) -> None:
 
 
 def stand_in_line(world: World) -> Callable[[], Outcome]:
-    world.take(world.other())
-    world.join(world.other())
+    world.held(world.other())
     return lambda: world.leases.join(world.mine)
 
 
 def leave_the_line(world: World) -> Callable[[], Outcome]:
-    world.take(world.other())
-    world.join(world.mine)
-    world.join(world.other())
+    world.held(world.mine, world.other())
     return lambda: world.leases.leave(LOCK, world.mine.token)
 
 

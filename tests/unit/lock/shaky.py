@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 
+from tests.simulation.faults import Fault
 from userlock.clock import Clock
 from userlock.lock.store import Stored, StoreUnavailable
 from userlock.stores.memory import MemoryStore, Verb
 
-
-class Mishap(enum.Enum):
-    """The fault of one command."""
-
-    COMMAND_LOST = "command lost"
-    REPLY_LOST = "reply lost"
-    COMMAND_SWALLOWED = "command swallowed, slowly"
-    REPLY_SWALLOWED = "reply swallowed, slowly"
-    DELAYED = "late"
-    REFUSED = "never sent"
-
-
 #: The number of the command for each fault, from 1.
-Plan = Mapping[int, Mishap]
+Plan = Mapping[int, Fault]
 
 
 class SteppedStore(MemoryStore):
@@ -53,31 +41,26 @@ class SteppedStore(MemoryStore):
 
 
 class ShakyStore(SteppedStore):
-    """A memory store with planned faults.
-
-    Attributes:
-        log: the commands since `shake`, with their faults.
-    """
+    """A memory store with planned faults."""
 
     def __init__(self, *, clock: Clock) -> None:
         super().__init__(clock=clock)
-        self._mishaps: Plan = {}
-        self.log: list[tuple[Verb, Mishap | None]] = []
+        self._plan: Plan = {}
+        self.log: list[tuple[Verb, Fault]] = []
 
     def shake(self, plan: Plan) -> None:
-        """Plan these faults from now on; none, if empty."""
-        self._mishaps = plan
+        self._plan = plan
         self.log = []
 
     def _befall(self, verb: Verb, lock_id: str) -> None:
-        mishap = self._mishaps.get(len(self.log) + 1)
-        self.log.append((verb, mishap))
-        match mishap:
-            case Mishap.COMMAND_LOST | Mishap.COMMAND_SWALLOWED:
-                self.lose_command(verb, slow=mishap is Mishap.COMMAND_SWALLOWED)
-            case Mishap.REPLY_LOST | Mishap.REPLY_SWALLOWED:
-                self.lose_reply(verb, slow=mishap is Mishap.REPLY_SWALLOWED)
-            case Mishap.DELAYED:
+        fault = self._plan.get(len(self.log) + 1, Fault.NONE)
+        self.log.append((verb, fault))
+        match fault:
+            case Fault.COMMAND_LOST | Fault.COMMAND_SWALLOWED:
+                self.lose_command(verb, slow=fault.slow)
+            case Fault.REPLY_LOST | Fault.REPLY_SWALLOWED:
+                self.lose_reply(verb, slow=fault.slow)
+            case Fault.LATE:
                 self.delay(verb)
-            case Mishap.REFUSED:
+            case Fault.REFUSED:
                 raise StoreUnavailable("connection refused", sent=False)

@@ -47,29 +47,13 @@ def queued(service: LockService, number: int = 1, lock_id: str = "ann") -> Calla
 
 
 class TestUse:
-    def test_a_block(self, service: LockService) -> None:
-        async def work() -> None:
-            async with userlock.global_lock("ann") as lock:
-                assert lock.held
-                assert service.holder("ann") is not None
-                scope = current_scope()
-                assert scope is not None
-                assert scope.held == {"ann": lock}
-            assert service.holder("ann") is None
-            assert current_scope() is None
-
-        run(work())
-
-    def test_it_is_entered_again(self, service: LockService) -> None:
-        async def work() -> None:
-            block = userlock.global_lock("ann", wait_timeout=1)
-            async with block as outer, block as inner:
-                assert inner is outer
-                with block as third:
-                    assert third is outer
-            assert service.holder("ann") is None
-
-        run(work())
+    async def test_it_is_entered_again(self, service: LockService) -> None:
+        block = userlock.global_lock("ann", wait_timeout=1)
+        async with block as outer, block as inner:
+            assert inner is outer
+            with block as third:
+                assert third is outer
+        assert service.holder("ann") is None
 
     def test_a_coroutine_is_decorated(self, service: LockService) -> None:
         @userlock.global_lock("ann")
@@ -81,18 +65,15 @@ class TestUse:
         assert run(work("x")) == "x"
         assert service.holder("ann") is None
 
-    def test_several_locks(self, service: LockService) -> None:
-        async def work() -> None:
-            async with userlock.global_locks(["b", "a"]) as locks:
-                assert [lock.lock_id for lock in locks] == ["a", "b"]
-                assert service.holder("b") is not None
-            assert service.holder("a") is None
-            assert service.holder("b") is None
-            assert current_scope() is None
+    async def test_several_locks(self, service: LockService) -> None:
+        async with userlock.global_locks(["b", "a"]) as locks:
+            assert [lock.lock_id for lock in locks] == ["a", "b"]
+            assert service.holder("b") is not None
+        assert service.holder("a") is None
+        assert service.holder("b") is None
+        assert current_scope() is None
 
-        run(work())
-
-    def test_a_stack_enters_a_block_for_which_another_task_waits(
+    async def test_a_stack_enters_a_block_for_which_another_task_waits(
         self, service: LockService
     ) -> None:
         block = userlock.global_locks(["a", "b"], wait_timeout=30)
@@ -112,28 +93,22 @@ class TestUse:
                 await stack.enter_async_context(block)
                 await count()
 
-        async def work() -> None:
-            lease = service.acquire("a")
-            tasks = [asyncio.create_task(each()) for each in (by_statement, by_stack)]
-            await until(queued(service, 2, "a"))
-            service.release(lease)
-            await asyncio.gather(*tasks)
-            assert counts == [2]
-
-        run(work())
+        lease = service.acquire("a")
+        tasks = [asyncio.create_task(each()) for each in (by_statement, by_stack)]
+        await until(queued(service, 2, "a"))
+        service.release(lease)
+        await asyncio.gather(*tasks)
+        assert counts == [2]
         assert [each for each in "ab" if service.store.read(each)] == []
 
-    def test_several_locks_of_which_one_is_held(self, service: LockService) -> None:
-        async def work() -> None:
-            service.acquire("b")
-            with pytest.raises(LockTimeout, match="'b' was not free") as caught:
-                async with userlock.global_locks(["a", "b"], wait_timeout=0.05):
-                    pass
-            assert caught.value.waited_seconds >= 0.05
-            assert service.holder("a") is None
-            assert current_scope() is None
-
-        run(work())
+    async def test_several_locks_of_which_one_is_held(self, service: LockService) -> None:
+        service.acquire("b")
+        with pytest.raises(LockTimeout, match="'b' was not free") as caught:
+            async with userlock.global_locks(["a", "b"], wait_timeout=0.05):
+                pass
+        assert caught.value.waited_seconds >= 0.05
+        assert service.holder("a") is None
+        assert current_scope() is None
 
 
 async def _enter(
@@ -147,10 +122,7 @@ async def _enter(
 
 
 class TestABlockingWait:
-    def test_it_raises(self, service: LockService) -> None:
-        async def work() -> None:
-            async with userlock.global_lock("ann"):
-                await asyncio.create_task(other())
+    async def test_it_raises(self, service: LockService) -> None:
 
         async def other() -> None:
             with (
@@ -159,98 +131,78 @@ class TestABlockingWait:
             ):
                 pass
 
-        run(work())
+        async with userlock.global_lock("ann"):
+            await asyncio.create_task(other())
         assert service.store.read("ann") is None
 
-    def test_a_free_lock_is_taken(self, service: LockService) -> None:
-        async def work() -> None:
-            with userlock.global_lock("ann"), userlock.global_locks(["b", "c"]):
-                await asyncio.sleep(0)
+    async def test_a_free_lock_is_taken(self, service: LockService) -> None:
+        with userlock.global_lock("ann"), userlock.global_locks(["b", "c"]):
+            await asyncio.sleep(0)
 
-        run(work())
-
-    def test_a_free_lock_whose_record_is_there_is_taken(self, service: LockService) -> None:
+    async def test_a_free_lock_whose_record_is_there_is_taken(self, service: LockService) -> None:
         service.acquire("ann")
         service.break_lock("ann", by="op")
         assert service.store.read("ann") is not None
-
-        async def work() -> None:
-            with userlock.global_lock("ann"):
-                await asyncio.sleep(0)
-
-        run(work())
+        with userlock.global_lock("ann"):
+            await asyncio.sleep(0)
         assert service.store.read("ann") is None
 
-    def test_one_try_is_no_wait(self, service: LockService) -> None:
-        async def work() -> None:
-            service.acquire("ann")
-            with pytest.raises(LockTimeout), userlock.global_lock("ann", wait_timeout=0):
-                pass
+    async def test_one_try_is_no_wait(self, service: LockService) -> None:
+        service.acquire("ann")
+        with pytest.raises(LockTimeout), userlock.global_lock("ann", wait_timeout=0):
+            pass
 
-        run(work())
-
-    def test_to_yield_is_to_wait(self, service: LockService) -> None:
-        async def work() -> None:
-            async with userlock.global_lock("ann", priority="batch") as lock:
-                waiting = asyncio.create_task(_enter())
-                await until(queued(service))
-                with pytest.raises(EventLoopBlocked):
-                    lock.yield_to_waiters()
-                assert lock.held
-                await asyncio.to_thread(lock.yield_to_waiters)
-            await waiting
-
-        run(work())
+    async def test_to_yield_is_to_wait(self, service: LockService) -> None:
+        async with userlock.global_lock("ann", priority="batch") as lock:
+            waiting = asyncio.create_task(_enter())
+            await until(queued(service))
+            with pytest.raises(EventLoopBlocked):
+                lock.yield_to_waiters()
+            assert lock.held
+            await asyncio.to_thread(lock.yield_to_waiters)
+        await waiting
 
     @pytest.mark.parametrize("lock_ids", [["ann"], ["ann", "ben"]])
-    def test_a_waiter_that_shares_the_scope_does_not_end_it(
+    async def test_a_waiter_that_shares_the_scope_does_not_end_it(
         self, service: LockService, lock_ids: list[str]
     ) -> None:
         """While the lock is yielded, the scope holds nothing; its block is not over."""
-
-        async def work() -> None:
-            async with userlock.global_locks(lock_ids, priority="batch") as (lock, *_):
-                scope = current_scope()
-                waiting = asyncio.create_task(_enter())
-                await until(queued(service))
-                await asyncio.to_thread(lock.yield_to_waiters)
-                await waiting
-                assert current_scope() is scope
-                assert scope is not None
-                assert not scope._is_over
-                assert set(scope.held) == {*lock_ids}
-                async with userlock.global_lock("ann", wait_timeout=0):
-                    pass
-            assert current_scope() is None
-            assert all(service.holder(each) is None for each in lock_ids)
-
-        run(work())
+        async with userlock.global_locks(lock_ids, priority="batch") as (lock, *_):
+            scope = current_scope()
+            waiting = asyncio.create_task(_enter())
+            await until(queued(service))
+            await asyncio.to_thread(lock.yield_to_waiters)
+            await waiting
+            assert current_scope() is scope
+            assert scope is not None
+            assert not scope._is_over
+            assert set(scope.held) == {*lock_ids}
+            async with userlock.global_lock("ann", wait_timeout=0):
+                pass
+        assert current_scope() is None
+        assert all(service.holder(each) is None for each in lock_ids)
 
 
 class TestCancelled:
-    def test_the_next_poll_is_not_waited_for(self, store: MemoryStore) -> None:
+    async def test_the_next_poll_is_not_waited_for(self, store: MemoryStore) -> None:
         seldom = PriorityPolicy(polling=Polling(least_seconds=5.0, most_seconds=5.0))
         service = LockService(
             store, policy=LockPolicy(interactive=seldom), listeners=Listeners(), random=Random(1)
         )
         userlock.configure(service=service)
-
-        async def work() -> None:
-            service.acquire("ann")
-            waiting = asyncio.create_task(_enter())
-            await until(queued(service))
-            waiting.cancel()
-            began = time.monotonic()
-            with pytest.raises(asyncio.CancelledError):
-                await waiting
-            assert time.monotonic() - began < 2
-
-        run(work())
+        service.acquire("ann")
+        waiting = asyncio.create_task(_enter())
+        await until(queued(service))
+        waiting.cancel()
+        began = time.monotonic()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert time.monotonic() - began < 2
 
     @pytest.mark.parametrize("place", ["in the queue", "inside"])
     @pytest.mark.parametrize("how", ["a group that fails", "a time limit"])
     @pytest.mark.parametrize("works", [True, False], ids=["", "control"])
-    def test_by_structured_concurrency(
+    async def test_by_structured_concurrency(
         self,
         service: LockService,
         monkeypatch: pytest.MonkeyPatch,
@@ -285,17 +237,14 @@ class TestCancelled:
             await until(there)
             limit.reschedule(0)
 
-        async def work() -> None:
-            lease = service.acquire("ann") if place == "in the queue" else None
-            with pytest.raises((TimeoutError, ExceptionGroup)):
-                await (fail() if how == "a group that fails" else limit())
-            left = service.waiters("ann") if lease is not None else service.holder("ann")
-            assert bool(left) != works
-            assert current_scope() is None
-            if lease is not None and works:
-                service.release(lease)
-
-        run(work())
+        lease = service.acquire("ann") if place == "in the queue" else None
+        with pytest.raises((TimeoutError, ExceptionGroup)):
+            await (fail() if how == "a group that fails" else limit())
+        left = service.waiters("ann") if lease is not None else service.holder("ann")
+        assert bool(left) != works
+        assert current_scope() is None
+        if lease is not None and works:
+            service.release(lease)
         assert (service.store.read("ann") is None) == works
 
 
@@ -328,22 +277,21 @@ class TestClosedLoops:
         assert service.store.read("ann") is None
 
 
-def test_a_task_that_is_dropped_leaves_the_queue(service: LockService) -> None:
-    async def work() -> None:
-        lease = service.acquire("ann")
-        dropped = _enter()
-        dropped.send(None)
-        await until(queued(service))
-        dropped.close()
-        await until(lambda: service.waiters("ann") == [], 5)
-        service.release(lease)
-
-    run(work())
+async def test_a_task_that_is_dropped_leaves_the_queue(service: LockService) -> None:
+    lease = service.acquire("ann")
+    dropped = _enter()
+    dropped.send(None)
+    await until(queued(service))
+    dropped.close()
+    await until(lambda: service.waiters("ann") == [], 5)
+    service.release(lease)
     assert service.store.read("ann") is None
 
 
 class TestScopes:
-    def test_a_thread_inside_keeps_its_lock_when_the_scope_ends(self, service: LockService) -> None:
+    async def test_a_thread_inside_keeps_its_lock_when_the_scope_ends(
+        self, service: LockService
+    ) -> None:
         """As after a time limit of the request: the thread cannot be stopped."""
         inside, may_end = threading.Event(), threading.Event()
         held: list[bool] = []
@@ -354,21 +302,20 @@ class TestScopes:
                 assert may_end.wait(30)
                 held.append(lock.held)
 
-        async def work() -> None:
-            with userlock.scope():
-                saving = asyncio.create_task(asyncio.to_thread(save))
-                await until(inside.is_set)
-                userlock.acquire_lock("bob")
-            assert service.holder("ann") is not None
-            assert service.holder("bob") is None
-            may_end.set()
-            await saving
-
-        run(work())
+        with userlock.scope():
+            saving = asyncio.create_task(asyncio.to_thread(save))
+            await until(inside.is_set)
+            userlock.acquire_lock("bob")
+        assert service.holder("ann") is not None
+        assert service.holder("bob") is None
+        may_end.set()
+        await saving
         assert held == [True]
         assert service.store.read("ann") is None
 
-    def test_what_it_acquires_inside_is_released_with_its_block(self, service: LockService) -> None:
+    async def test_what_it_acquires_inside_is_released_with_its_block(
+        self, service: LockService
+    ) -> None:
         """The scope, which would have released it, has ended before."""
         inside, may_end = threading.Event(), threading.Event()
 
@@ -378,61 +325,49 @@ class TestScopes:
                 inside.set()
                 assert may_end.wait(30)
 
-        async def work() -> None:
-            with userlock.scope():
-                saving = asyncio.create_task(asyncio.to_thread(save))
-                await until(inside.is_set)
-            assert service.holder("ann") is not None
-            may_end.set()
-            await saving
-
-        run(work())
+        with userlock.scope():
+            saving = asyncio.create_task(asyncio.to_thread(save))
+            await until(inside.is_set)
+        assert service.holder("ann") is not None
+        may_end.set()
+        await saving
         assert service.store.read("ann") is None
 
-    def test_a_task_that_outlives_its_scope(self, service: LockService) -> None:
+    async def test_a_task_that_outlives_its_scope(self, service: LockService) -> None:
         async def section() -> None:
             async with userlock.global_lock("ann") as lock:
                 await asyncio.sleep(0.05)
                 assert lock.held
 
-        async def work() -> None:
-            with userlock.scope():
-                task = asyncio.create_task(section())
-                await until(lambda: service.holder("ann"))
-            await task
-
-        run(work())
+        with userlock.scope():
+            task = asyncio.create_task(section())
+            await until(lambda: service.holder("ann"))
+        await task
         assert service.store.read("ann") is None
 
 
 class TestCrowds:
     """Crowds with random cancellation: tests/faults/test_async_crowds.py."""
 
-    def test_tasks_and_threads(self, service: LockService) -> None:
+    async def test_tasks_and_threads(self, service: LockService) -> None:
         counts = [0]
 
         def count() -> None:
             counts[0] += 1
 
-        async def work() -> None:
-            def in_a_thread() -> None:
-                for _ in range(20):
-                    with userlock.global_lock("ann", wait_timeout=30):
-                        count()
+        def in_a_thread() -> None:
+            for _ in range(20):
+                with userlock.global_lock("ann", wait_timeout=30):
+                    count()
 
-            threads = [asyncio.to_thread(in_a_thread) for _ in range(3)]
-            await asyncio.gather(*(_enter("ann", count) for _ in range(50)), *threads)
-
-        run(work())
+        threads = [asyncio.to_thread(in_a_thread) for _ in range(3)]
+        await asyncio.gather(*(_enter("ann", count) for _ in range(50)), *threads)
         assert counts == [110]
 
 
 class TestDeadlocks:
-    def test_between_two_tasks(self, service: LockService) -> None:
+    async def test_between_two_tasks(self, service: LockService) -> None:
         errors: list[userlock.DeadlockDetected] = []
-
-        async def work() -> None:
-            await asyncio.gather(take("a", "b"), take("b", "a"))
 
         async def take(first: str, second: str) -> None:
             try:
@@ -443,20 +378,17 @@ class TestDeadlocks:
             except userlock.DeadlockDetected as error:
                 errors.append(error)
 
-        run(work())
+        await asyncio.gather(take("a", "b"), take("b", "a"))
         assert len(errors) == 1
 
-    def test_not_what_another_task_holds_in_the_same_scope(self, service: LockService) -> None:
-        async def work() -> None:
-            with userlock.scope():
-                await asyncio.gather(*(_enter() for _ in range(5)))
-
-        run(work())
+    async def test_not_what_another_task_holds_in_the_same_scope(
+        self, service: LockService
+    ) -> None:
+        with userlock.scope():
+            await asyncio.gather(*(_enter() for _ in range(5)))
 
 
 class TestTenThousand:
-    """So many tasks may wait in a process."""
-
     MOST_BYTES = 10_000
     #: For all of them together: caches, and tables that grow.
     MOST_SHARED_BYTES = 100_000

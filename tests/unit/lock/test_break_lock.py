@@ -7,10 +7,10 @@ import logging
 import pytest
 
 import userlock
+from tests.leases import existing
 from tests.unit.lock.pulse import Here
-from userlock import LockService, LockServiceUnavailable
+from userlock import LockService
 from userlock.events import Broken, Event
-from userlock.lock.configuration import defaults
 from userlock.lock.lease import process_label
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
@@ -29,8 +29,7 @@ class TestLooking:
 
     def test_the_holder(self, service: LockService, clock: ManualClock) -> None:
         with userlock.scope(priority="batch", request="nightly"), userlock.global_lock("ann"):
-            found = userlock.holder("ann")
-            assert found is not None
+            found = existing(userlock.holder("ann"))
             assert (found.priority, found.request) == ("batch", "nightly")
             assert found.process == process_label()
             assert found.since == pytest.approx(clock.wall(), abs=0.01)
@@ -52,18 +51,6 @@ class TestLooking:
             assert userlock.holder("ann") is not None
             assert userlock.break_lock("ann") is not None
             assert userlock.holder("ann") is None
-
-    @pytest.mark.parametrize("ask", [userlock.holder, userlock.waiters, userlock.break_lock])
-    def test_a_store_that_does_not_answer(self, store: MemoryStore, ask: object) -> None:
-        store.go_down("connection refused")
-        with pytest.raises(LockServiceUnavailable, match="connection refused"):
-            ask("ann")  # type: ignore[operator]
-
-    @pytest.mark.parametrize("ask", [userlock.holder, userlock.waiters, userlock.break_lock])
-    def test_without_a_service_it_says_how_to_get_one(self, ask: object) -> None:
-        defaults.service = None
-        with pytest.raises(userlock.NoService):
-            ask("ann")  # type: ignore[operator]
 
 
 class TestBreaking:
@@ -105,8 +92,7 @@ class TestBreaking:
         service.release(seen)
         service.acquire("ann", request="POST /next")
         assert service.break_lock("ann", token=seen.token) is None
-        holder = userlock.holder("ann")
-        assert holder is not None
+        holder = existing(userlock.holder("ann"))
         assert holder.request == "POST /next"
         assert service.break_lock("ann", token=holder.token) is not None
         assert userlock.holder("ann") is None
@@ -114,9 +100,7 @@ class TestBreaking:
     @pytest.mark.parametrize("foreign", FOREIGN)
     def test_a_record_that_userlock_did_not_write(self, here: Here, foreign: bytes) -> None:
         here.store.create("ann", foreign, 60)
-        found = userlock.holder("ann")
-        assert found is not None
-        assert "did not write" in found.process
+        assert "did not write" in existing(userlock.holder("ann")).process
         assert userlock.waiters("ann") == []
         assert userlock.break_lock("ann") is not None
         assert here.store.read("ann") is None
@@ -133,9 +117,7 @@ class TestBreaking:
         store.create("ann", b"foreign", 60)
         store.before("remove", ours_now)
         assert userlock.break_lock("ann", by="Jo") is None
-        holder = userlock.holder("ann")
-        assert holder is not None
-        assert holder.request == "POST /ours"
+        assert existing(userlock.holder("ann")).request == "POST /ours"
 
     def test_handed_over_at_this_very_moment(self, here: Here) -> None:
         """The next holder is spared: it is not the one to break."""
@@ -147,7 +129,5 @@ class TestBreaking:
         lease = here.service.acquire("ann", request="POST /first")
         here.store.before("append", hand_over)
         assert userlock.break_lock("ann", by="Jo") is None
-        holder = userlock.holder("ann")
-        assert holder is not None
-        assert holder.request == "POST /next"
+        assert existing(userlock.holder("ann")).request == "POST /next"
         assert not any(isinstance(event, Broken) for event in here.events)

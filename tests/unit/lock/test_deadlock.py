@@ -11,9 +11,9 @@ import pytest
 import userlock
 from tests.simulation.rivals import Step, chain, run
 from tests.simulation.world import World
+from tests.unit.lock.test_deadlock_notes import note_of
 from userlock import DeadlockDetected, LockService, LockTimeout
 from userlock.events import Deadlock, Event
-from userlock.lock.record import BlockedOn
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -23,7 +23,6 @@ AT_ONCE = 0.011
 
 @pytest.fixture
 def undetected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Disable the protection under test."""
     monkeypatch.setattr("userlock.lock.scope._Holding", lambda *args: ())
 
 
@@ -139,7 +138,7 @@ class TestOneThread:
             assert holds.wait(10)
             second = threading.Thread(target=contextvars.copy_context().run, args=(wait,))
             second.start()
-            while _note(real, "b") is None:  # it has checked for a cycle
+            while note_of(real, "b") is None:  # it has checked for a cycle
                 assert second.is_alive()
             may_end.set()
             first.join()
@@ -154,8 +153,3 @@ class TestOneThread:
             userlock.global_lock("a", wait_timeout=0),
         ):
             pass
-
-
-def _note(service: LockService, lock_id: str) -> BlockedOn | None:
-    record = service.look(lock_id)
-    return None if record is None else record.blocked_on

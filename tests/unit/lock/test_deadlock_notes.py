@@ -7,9 +7,10 @@ from unittest import mock
 import pytest
 
 import userlock
+from tests.leases import existing
 from tests.simulation.rivals import Rival, Step, chain, run
 from tests.simulation.world import World
-from tests.unit.lock.pulse import Here
+from tests.unit.lock.pulse import Here, interrupt
 from userlock import DeadlockDetected, LockService, LockTimeout, waits
 from userlock.lock import deadlock as circle_module
 from userlock.lock.record import BlockedOn, Record, blocked
@@ -153,8 +154,7 @@ class TestNotes:
         assert blocked_on(world, "a") is None
         world.pass_time(0.01)
         for lock_id in ("a", "aa"):
-            note = blocked_on(world, lock_id)
-            assert note is not None
+            note = existing(blocked_on(world, lock_id))
             assert (note.lock_id, note.since) == ("b", a.waits_since)
         run(world, b)
         world.pass_time(0.2)
@@ -174,17 +174,13 @@ class TestNotes:
         assert seen == [None]
 
     def test_the_note_is_removed_after_an_interrupt(self, here: Here) -> None:
-        def interrupt() -> None:
-            raise KeyboardInterrupt
-
         here.service.acquire("b")
         with userlock.scope(here.service):
             mine = userlock.acquire_lock("a").tenure
             here.clock.after(0.3, interrupt)
             with pytest.raises(KeyboardInterrupt):
                 userlock.acquire_lock("b")
-            stored = here.store.read("a")
-            assert stored is not None
+            stored = existing(here.store.read("a"))
             assert Record(stored).blocked_on is None
             assert b"! " in stored.record, "it had been there"
             assert mine.held
@@ -196,11 +192,11 @@ class TestNotes:
         userlock.configure(service=here.service)
         with userlock.global_lock("a", heartbeat=True, lock_timeout=3) as lock:
             here.clock.after(1.5, here.service.renewals.run_due)
-            here.clock.after(1.6, lambda: notes.append(_note(here.service, "a")))
+            here.clock.after(1.6, lambda: notes.append(note_of(here.service, "a")))
             with pytest.raises(LockTimeout):
                 userlock.global_lock("b", wait_timeout=2).__enter__()
             assert lock.expires_in > 2
-            assert _note(here.service, "a") is None
+            assert note_of(here.service, "a") is None
         assert [note.lock_id for note in notes if note is not None] == ["b"]
 
 
@@ -218,9 +214,7 @@ class TestOutages:
             with pytest.raises(LockTimeout):
                 userlock.global_lock("b", wait_timeout=1).__enter__()
             assert holder.token
-        stored = here.store.read("a")
-        assert stored is not None
-        assert lock._lease.token.encode() + b" [" not in stored.record
+        assert lock._lease.token.encode() + b" [" not in existing(here.store.read("a")).record
 
     def test_a_server_that_does_not_answer_for_a_lock_on_the_way(self, world: World) -> None:
         """The awaited lock is on another server: the wait goes on, and does not take the lock."""
@@ -263,6 +257,6 @@ class TestOutages:
         assert b.served
 
 
-def _note(service: LockService, lock_id: str) -> BlockedOn | None:
+def note_of(service: LockService, lock_id: str) -> BlockedOn | None:
     record = service.look(lock_id)
     return None if record is None else record.blocked_on

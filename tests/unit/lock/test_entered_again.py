@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 import pytest
 
 import userlock
+from tests.leases import existing
 from userlock.events import Event, LeaseLost
 from userlock.lock.configuration import default_service
 from userlock.lock.scope import current_scope
@@ -33,9 +33,7 @@ def by_acquire_lock() -> userlock.HeldLock:
 def by_decorator() -> userlock.HeldLock:
     @userlock.global_lock("ann", wait_timeout=0)
     def held() -> userlock.HeldLock:
-        scope = current_scope()
-        assert scope is not None
-        return scope.held["ann"]
+        return existing(current_scope()).held["ann"]
 
     return held()
 
@@ -125,7 +123,6 @@ def test_a_degraded_lease_counts_by_its_deadline(clock: ManualClock, store: Memo
 
 
 def test_every_entry_is_left_by_itself(clock: ManualClock, elsewhere: userlock.LockService) -> None:
-    """Neither leave ends the tenure of the other one."""
     with userlock.scope() as scope:
         outer = userlock.acquire_lock("ann", lock_timeout=10).tenure
         clock.advance(11)
@@ -133,9 +130,7 @@ def test_every_entry_is_left_by_itself(clock: ManualClock, elsewhere: userlock.L
         scope._leave_once(outer)
         assert (outer.held, inner.held) == (False, True)
         assert scope.held["ann"] is inner
-        holder = elsewhere.holder("ann")
-        assert holder is not None
-        assert holder.token == inner._lease.token
+        assert existing(elsewhere.holder("ann")).token == inner._lease.token
         userlock.release_lock("ann")
         assert not scope.held
         with pytest.raises(userlock.LockNotHeld):
@@ -156,20 +151,19 @@ def test_the_new_tenure_can_be_yielded(
     assert elsewhere.holder("ann") is None
 
 
-def test_a_task_asks_the_store_as_well(clock: ManualClock, elsewhere: userlock.LockService) -> None:
-    async def twice() -> None:
-        async with userlock.global_lock("ann", lock_timeout=10) as outer:
-            async with userlock.global_lock("ann") as inner:
-                assert inner is outer
-            clock.advance(11)
-            async with userlock.global_lock("ann") as inner:
-                assert inner is not outer
-            theirs = elsewhere.acquire("ann")
-            with pytest.raises(userlock.LockTimeout):
-                await userlock.global_lock("ann", wait_timeout=0).__aenter__()
-            elsewhere.release(theirs)
-
-    asyncio.run(twice())
+async def test_a_task_asks_the_store_as_well(
+    clock: ManualClock, elsewhere: userlock.LockService
+) -> None:
+    async with userlock.global_lock("ann", lock_timeout=10) as outer:
+        async with userlock.global_lock("ann") as inner:
+            assert inner is outer
+        clock.advance(11)
+        async with userlock.global_lock("ann") as inner:
+            assert inner is not outer
+        theirs = elsewhere.acquire("ann")
+        with pytest.raises(userlock.LockTimeout):
+            await userlock.global_lock("ann", wait_timeout=0).__aenter__()
+        elsewhere.release(theirs)
 
 
 class SlowStore(MemoryStore):
@@ -180,7 +174,6 @@ class SlowStore(MemoryStore):
 
 
 def test_its_own_record_is_waited_for_and_no_deadlock(clock: ManualClock) -> None:
-    """The store still has the record of the lease that has ended."""
     service = userlock.LockService(SlowStore(clock=clock, wakes=False), clock=clock)
     with userlock.scope(service), userlock.global_lock("ann", lock_timeout=10) as outer:
         clock.advance(10.5)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import userlock
-from tests.leases import record_of
+from tests.leases import existing, record_of
 from tests.unit.lock.pulse import Here
 from userlock import HeldLock, LockNotHeld, LockServiceUnavailable, LockTimeout
 from userlock.events import Extended, LeaseLost
@@ -194,12 +194,10 @@ class TestWithExtension:
         assert not any(isinstance(event, LeaseLost) for event in here.events)
 
     def test_a_minute_unless_another_time_is_named(self, clock: ManualClock) -> None:
-        """As in the seed: extended by the time of each step, it stays a minute."""
         rests = []
 
         def work(extend: Callable[..., None]) -> None:
-            scope = userlock.current_scope()
-            assert scope is not None
+            scope = existing(userlock.current_scope())
             for _ in range(5):
                 clock.advance(2)
                 extend(by=2)

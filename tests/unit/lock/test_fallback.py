@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import userlock
-from tests.leases import dead_waiter, record_of
+from tests.leases import dead_waiter, existing, record_of
 from tests.unit.lock.pulse import Here
 from userlock import HeldLock, LockService, LockServiceUnavailable
 from userlock.events import (
@@ -88,11 +88,6 @@ def test_its_lease_is_released_too(
     assert not record_of(other, "ann").free
     tenure.release()
     assert other.read("ann") is None
-
-
-def test_its_lease_excludes(service: LockService, tenure: HeldLock) -> None:
-    with pytest.raises(userlock.LockTimeout):
-        service.acquire("ann", wait_timeout=1)
 
 
 def test_when_the_store_answers_again_the_lock_is_held_in_both(
@@ -187,8 +182,6 @@ def test_an_interrupt_leaves_nothing_there(
 
 
 class TestReports:
-    """Both services report to the same listeners, once per requested lock."""
-
     @pytest.fixture(autouse=True)
     def _lines(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.DEBUG, "userlock")
@@ -268,12 +261,8 @@ class TestReports:
 
 
 class TestHolder:
-    """The holder, if only the fallback knows it."""
-
     def test_inside_a_block_that_it_granted(self, tenure: HeldLock) -> None:
-        found = userlock.holder("ann")
-        assert found is not None
-        assert found.request == "POST /mine"
+        assert existing(userlock.holder("ann")).request == "POST /mine"
         assert userlock.waiters("ann") == []
 
     def test_waiters_there(self, service: LockService, tenure: HeldLock) -> None:
@@ -299,12 +288,9 @@ class TestHolder:
 
 
 class TestBreaking:
-    """A holder hangs, and only the fallback knows it."""
-
     def test_the_holder_there(self, here: Here, beating: HeldLock) -> None:
         here.events.clear()
-        broken = here.service.break_lock("ann", by="Jo")
-        assert broken is not None
+        broken = existing(here.service.break_lock("ann", by="Jo"))
         assert broken.request == "POST /mine"
         assert here.events == [Broken("ann", broken.describe(), "Jo")]
         assert here.service.acquire("ann", wait_timeout=0).fallback is not None

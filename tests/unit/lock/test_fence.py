@@ -13,15 +13,6 @@ from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
 
 
-def test_it_grows_with_every_grant(scope: LockScope) -> None:
-    numbers = []
-    for _ in range(5):
-        lock = scope.acquire("ann")
-        numbers.append(lock.fence)
-        scope.release("ann")
-    assert numbers == sorted(set(numbers))
-
-
 def test_it_stays_while_the_lock_is_held(scope: LockScope, here: Here) -> None:
     lock = scope.acquire("ann", heartbeat=True)
     number = lock.fence
@@ -49,7 +40,6 @@ def test_others_that_wait_are_still_served(
 
 
 def test_a_holder_after_it_has_a_higher_one(here: Here, elsewhere: LockService) -> None:
-    """The first holder is paused for longer than its lease."""
     with userlock.scope(here.service) as paused, userlock.scope(elsewhere) as later:
         first = paused.acquire("ann").fence
         here.clock.advance(61)

@@ -58,8 +58,6 @@ def test_a_database_refuses_a_late_write(
     save(database, "ann", "second")
 
     class Paused:
-        """The database, that is only reached after a pause."""
-
         def execute(self, statement: str, values: tuple[object, ...]) -> sqlite3.Cursor:
             Late(clock, elsewhere, lambda: save(database, "ann", "later")).pause()
             return database.execute(statement, values)
@@ -71,8 +69,6 @@ def test_a_database_refuses_a_late_write(
 
 
 class Bucket:
-    """A bucket with generations."""
-
     def __init__(self) -> None:
         self.objects: dict[str, tuple[int, dict[str, str], bytes]] = {}
 
@@ -84,8 +80,6 @@ class Bucket:
 
 
 class Blob:
-    """An object of a bucket, as it was read."""
-
     def __init__(self, bucket: Bucket, name: str) -> None:
         self._bucket, self._name = bucket, name
         found = bucket.objects.get(name)

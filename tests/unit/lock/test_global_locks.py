@@ -19,7 +19,6 @@ pytestmark = pytest.mark.usefixtures("configured")
 
 
 def held(service: LockService, names: Iterable[str] = "abcde") -> str:
-    """Return which of these locks are held."""
     return "".join(name for name in names if service.holder(name) is not None)
 
 

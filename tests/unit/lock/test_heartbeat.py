@@ -234,8 +234,6 @@ Accident = Callable[[MemoryStore, LockService], None]
 
 
 class TestLoss:
-    """The reason of a loss is reported at the next renewal."""
-
     @pytest.mark.parametrize(
         ("accident", "how"),
         [

@@ -21,7 +21,6 @@ from userlock.waits import run
 
 @pytest.fixture(params=["no waiter", "a waiter", "a waiter arrives meanwhile"])
 def queue(request: pytest.FixtureRequest, service: LockService, tenure: HeldLock) -> str:
-    """Provide the presence or absence of a waiter."""
     how: str = request.param
     if how != "no waiter":
         run(service.protocol.join, make_claim("ann"))
@@ -85,7 +84,6 @@ class TestRelease:
 
 
 def events_of_end(events: list[Event]) -> int:
-    """Return the index of the release in the events."""
     return next(number for number, event in enumerate(events) if isinstance(event, Released))
 
 

@@ -179,7 +179,6 @@ class TestStillDown:
     def test_a_heartbeat_goes_on_as_the_lock_began(
         self, here: Here, scope: LockScope, entries: list[bool]
     ) -> None:
-        """Also one that only a later entry asks for."""
         here.store.go_down()
         for heartbeat in entries:
             tenure = scope.acquire("ann", lock_timeout=10, heartbeat=heartbeat)
@@ -189,7 +188,6 @@ class TestStillDown:
         assert not tenure.lost
 
     def test_it_is_extended_by_hand_as_it_began(self, here: Here, tenure: HeldLock) -> None:
-        """Also between the store's recovery and the confirmation."""
         here.live(30)
         tenure.extend(100)
         assert tenure.expires_in == 100

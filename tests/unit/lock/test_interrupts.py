@@ -45,11 +45,7 @@ class Interrupt(BaseException):
 
 
 class Interrupter:
-    """Raises at one line of the library. Counts them.
-
-    Args:
-        at: the number of the line, from 1; 0: at none.
-    """
+    """Raises at one line of the library. Counts them."""
 
     def __init__(self, at: int) -> None:
         self.count = 0

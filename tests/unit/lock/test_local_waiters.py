@@ -68,10 +68,7 @@ def test_the_first_of_a_process_polls_for_the_rest_until_it_leaves(
 
 @pytest.mark.parametrize("wakes", [True, False])
 def test_who_leaves_wakes_nobody_where_the_store_does(clock: ManualClock, wakes: bool) -> None:
-    """The next one would find a short hold over before its wake-up, and count that as lost.
-
-    Without wake-ups, the negative control, the next one polls as the first has left.
-    """
+    """Otherwise the next one counts a short hold as a lost wake-up. Without wake-ups it polls."""
     store = MemoryStore(clock=clock, wakes=wakes)
     service = LockService(store, clock=clock)
     lease, claim, bell = service.acquire("ann"), make_claim("ann"), Bell()
@@ -88,7 +85,6 @@ def test_who_leaves_wakes_nobody_where_the_store_does(clock: ManualClock, wakes:
 
 
 def _queued(service: LockService, local: LocalWaiters) -> dict[str, tuple[Claim, Bell]]:
-    """Let three waiters of this process queue for a lock."""
     bells = {}
     for name in ("first", "second", "third"):
         claim = make_claim("ann")
@@ -156,7 +152,6 @@ def test_batch_that_shares_readings_ages(clock: ManualClock) -> None:
 
 
 def _reads(clock: ManualClock, waiters: int) -> int:
-    """Return how often waiters of one process read the record during a hold of two seconds."""
     store = MemoryStore(clock=clock, wakes=False)
     with World(clock, Watch(store, clock)).running() as world:
         other, web = world.process("other/web"), world.process("host/web")

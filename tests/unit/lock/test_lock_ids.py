@@ -15,9 +15,26 @@ from userlock.lock.policy import PriorityPolicy
 from userlock.stores import MemoryStore
 
 
-@pytest.mark.parametrize("lock_id", [" ", "🔒" * MAX_CHARACTERS, "\n", "\ud800"])
-def test_any_string_that_is_not_too_long_is_a_lock_id(lock_id: str) -> None:
-    assert check_lock_id(lock_id) == lock_id
+class Plan(str, enum.Enum):  # noqa: UP042 (its `str` is its name)
+    BASIC = "basic"
+
+
+class Number(enum.IntEnum):
+    SEVEN = 7
+
+
+@pytest.mark.parametrize(
+    ("lock_id", "text"),
+    [
+        *((text, text) for text in (" ", "🔒" * MAX_CHARACTERS, "\n", "\ud800")),
+        (17, "17"),
+        (Plan.BASIC, "basic"),
+        (Number.SEVEN, "7"),
+    ],
+)
+def test_any_text_that_is_not_too_long_is_a_lock_id(lock_id: Any, text: str) -> None:
+    assert check_lock_id(lock_id) == text
+    assert userlock.global_lock(lock_id).lock_id == text
 
 
 @pytest.mark.parametrize(
@@ -43,39 +60,22 @@ def test_a_longer_one_is_refused_by_all_that_take_one(take: Callable[[Any], obje
             take(lock_id)
 
 
-def test_usable_arguments_are_returned() -> None:
-    assert check_lock_id(17) == "17"
-
-
-def test_an_empty_lock_id_is_refused() -> None:
-    with pytest.raises(ValueError, match="must not be empty"):
-        userlock.global_lock("")
-
-
-@pytest.mark.parametrize("lock_id", [None, b"learner", 1.5, True])
-def test_what_is_no_string_is_refused(lock_id: Any) -> None:
-    with pytest.raises(TypeError, match="a lock id must be a non-empty str"):
-        userlock.global_lock(lock_id)
-
-
-def test_a_priority_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(ValueError, match="'interactive' or 'batch', not 'urgent'"):
-        userlock.global_lock("learner", priority="urgent")  # type: ignore[arg-type]
-
-
-class Plan(str, enum.Enum):  # noqa: UP042 (its `str` is its name)
-    BASIC = "basic"
-
-
-class Number(enum.IntEnum):
-    SEVEN = 7
-
-
-@pytest.mark.parametrize(("lock_id", "text"), [(Plan.BASIC, "basic"), (Number.SEVEN, "7")])
-def test_a_member_of_an_enumeration_is_its_text(lock_id: Any, text: str) -> None:
-    """So two ids that are equal are one lock."""
-    assert check_lock_id(lock_id) == text
-    assert userlock.global_lock(lock_id).lock_id == text
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"lock_id": ""}, ValueError, "must not be empty"),
+        *(
+            ({"lock_id": wrong}, TypeError, "a lock id must be a non-empty str")
+            for wrong in (None, b"learner", 1.5, True)
+        ),
+        ({"lock_id": "ann", "priority": "urgent"}, ValueError, "or 'batch', not 'urgent'"),
+    ],
+)
+def test_what_is_no_lock_id_or_priority_is_refused(
+    arguments: dict[str, Any], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        userlock.global_lock(**arguments)
 
 
 @pytest.mark.parametrize(

@@ -39,11 +39,7 @@ Then = Callable[[], object]
 
 
 class Waiters:
-    """Callers that wait for the lock of ann, each begun while those before it wait.
-
-    They are in one thread, one inside the other. So locks are released by another service, which
-    hands none over: the outermost cannot go on before those inside.
-    """
+    """Callers that wait for the lock of ann, in one thread: one inside the other."""
 
     def __init__(self, service: LockService, clock: ManualClock) -> None:
         self._service = service
@@ -67,13 +63,7 @@ class Waiters:
             self.release(lease)
 
     def release(self, lease: Lease) -> None:
-        """Release a lock."""
         self._elsewhere.release(lease)
-
-
-@pytest.fixture
-def waiters(service: LockService, clock: ManualClock) -> Waiters:
-    return Waiters(service, clock)
 
 
 @pytest.fixture
@@ -156,7 +146,6 @@ class TestTheBound:
         waiters.begin(1, lambda: Waiters(bounded, clock).begin(1, two_wait), priority="batch")
 
     def test_callers_at_the_same_moment(self) -> None:
-        """Threads enter together: exactly as many as may are let in."""
         crowd = Admission()
         together = threading.Barrier(16)
         admitted: list[bool] = []
@@ -212,10 +201,7 @@ class TestThoseThatDoNotCount:
     def test_a_holder_that_takes_its_lock_back(
         self, here: Here, exempt: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Batch yields to three interactive requests of its process, and one may wait.
-
-        Without the exemption, the control, it is rejected.
-        """
+        """Batch yields to three requests. Without the exemption, the control, it is rejected."""
         if not exempt:
             monkeypatch.setattr("userlock.lock.scope.sys", types.SimpleNamespace(maxsize=1))
         policy = LockPolicy(
@@ -324,18 +310,8 @@ def calling(service: LockService) -> None:
         lock.leave()
 
 
-def interrupt() -> None:
-    raise KeyboardInterrupt
-
-
 def stopped_at_line(number: int, files: set[str], call: Callable[[], object]) -> bool:
-    """Call; stop the thread before the given line of those executed in some files.
-
-    Not at the beginning and the end of `with self._mutex`, where CPython handles no signals.
-
-    Returns:
-        Whether it was stopped: false if there are fewer lines.
-    """
+    """Call; stop the thread before a line, but not where CPython handles no signals."""
     lines = itertools.count(1)
     stopped = False
 
@@ -380,8 +356,7 @@ class TestFallback:
         seen: list[int] = []
         here.clock.after(0.5, here.store.go_down)
         here.clock.after(1.0, lambda: seen.append(service.admission.waiting("ann")))
-        timed_out_later = pytest.raises(LockTimeout)
-        with timed_out_later:
+        with pytest.raises(LockTimeout):
             service.acquire("ann", wait_timeout=5)
         assert seen == [1]
         assert service.admission.waiting("ann") == 0
@@ -417,8 +392,6 @@ class TestTheError:
 
 
 class TestStatements:
-    """Each statement that has options has this one."""
-
     @pytest.mark.parametrize(
         "take",
         [

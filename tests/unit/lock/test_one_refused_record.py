@@ -33,8 +33,6 @@ Trouble = Callable[[], StoreUnavailable]
 
 
 class Refusing(SteppedStore):
-    """A store that fails some verbs for one record."""
-
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock=clock)
         self.refused: Collection[str] = ()
@@ -163,8 +161,6 @@ def test_a_thread_without_a_connection_tells_nothing_of_the_server(
 
 
 class TestBusyRecords:
-    """Others change the record all the time."""
-
     def test_a_waiter_that_cannot_join_polls_without_a_position(
         self, store: Refusing, clock: ManualClock
     ) -> None:

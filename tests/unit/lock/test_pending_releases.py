@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from tests.forks import in_child
-from tests.leases import MemoryLeases
+from tests.leases import MemoryLeases, existing
 from tests.unit.lock.pulse import Here, live
 from userlock import LockService
 from userlock.events import Listeners
@@ -57,9 +57,7 @@ def on(two: TwoServers, clock: ManualClock) -> LockService:
 
 
 def left_behind(leases: MemoryLeases, lock_id: str, ttl_seconds: float = 60.0) -> Lease:
-    lease = leases.take(make_claim(lock_id, ttl_seconds=ttl_seconds))
-    assert lease is not None
-    return lease
+    return existing(leases.take(make_claim(lock_id, ttl_seconds=ttl_seconds)))
 
 
 @pytest.fixture
@@ -180,7 +178,6 @@ class TestIdle:
     """A process without further requests sends its pending releases nevertheless."""
 
     def leave_pending(self, service: LockService, store: MemoryStore, count: int = 1) -> None:
-        """Leave pending releases of some locks, since the store hangs."""
         leases = [service.acquire(f"learner-{number}") for number in range(count)]
         store.go_down("timed out", slow=True)
         for lease in leases:
@@ -246,7 +243,6 @@ class TestIdle:
         assert here.service.client.server_of("ann").closed
 
     def test_a_thousand_are_sent_at_once(self, here: Here) -> None:
-        """Renewals that are due meanwhile come in between."""
         self.leave_pending(here.service, here.store, 1000)
         here.store.come_back()
         here.live(1)

@@ -21,8 +21,6 @@ from userlock.waits import run
 
 
 class Lines(logging.Handler):
-    """The logged text."""
-
     def __init__(self) -> None:
         super().__init__()
         self.said: list[str] = []

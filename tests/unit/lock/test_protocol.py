@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.leases import Leases, MemoryLeases, record_of, taken
+from tests.leases import Leases, MemoryLeases, existing, record_of, taken
 from userlock.lock.lease import (
     Claim,
     Granted,
@@ -33,13 +33,6 @@ def found(leases: MemoryLeases) -> Record:
 
 
 class TestTaking:
-    def test_a_free_lock_costs_one_command(self, leases: MemoryLeases, store: MemoryStore) -> None:
-        claim = make_claim()
-        lease = taken(leases.take(claim))
-        assert (lease.token, lease.contended, lease.unsettled) == (claim.token, False, False)
-        assert found(leases).holder == claim.holder
-        assert store.asked == {"create": 1, "read": 1}
-
     def test_it_ends_for_its_holder_before_it_ends_in_the_store(self, leases: MemoryLeases) -> None:
         """However long the command took."""
         leases.store.before("create", lambda: leases.clock.advance(2))
@@ -93,11 +86,6 @@ class TestTaking:
         assert (record.holder.token, lease.contended) == (first.token, True)
         assert [waiter.token for waiter in record.waiters()] == [second.token, third.token]
 
-    def test_one_that_was_never_seen_is_simply_taken(self, leases: MemoryLeases) -> None:
-        claim = make_claim()
-        lease = taken(leases.begin(claim, None))
-        assert (found(leases).holder.token, lease.contended) == (claim.token, False)
-
     def test_a_slow_begin_is_not_cleaned_up_while_we_wait(self, leases: MemoryLeases) -> None:
         """A queued caller continues with the same token, which must not be removed."""
         late: list[object] = []
@@ -112,11 +100,6 @@ class TestTaking:
 
 
 class TestQueue:
-    def test_there_is_no_queue_without_a_record(self, leases: MemoryLeases) -> None:
-        assert leases.join(make_claim()) is None
-        leases.leave("learner-1", "4f01")
-        assert leases.look("learner-1") is None
-
     def test_joining_does_not_keep_a_record_alive(self, leases: MemoryLeases) -> None:
         taken(leases.take(make_claim(ttl_seconds=10)))
         leases.clock.advance(9)
@@ -153,15 +136,6 @@ class TestRelease:
         assert leases.release(mine) == Released()
         assert leases.store.asked == {"append": 1}
         assert found(leases).free
-
-    def test_the_last_one_leaves_nothing_behind(self, leases: MemoryLeases) -> None:
-        lease = taken(leases.take(make_claim()))
-        claim = make_claim()
-        leases.join(claim)
-        leases.release(lease)
-        mine = taken(leases.claim(claim, found(leases), passing=False))
-        assert leases.release(mine) == Released()
-        assert leases.look("learner-1") is None
 
     def test_a_waiter_that_arrives_at_the_last_moment_is_not_lost(
         self, leases: MemoryLeases
@@ -208,8 +182,6 @@ class TestRelease:
 
 
 class TestLosses:
-    """The reason why a lease is no longer ours, as exactly as it can be known."""
-
     def test_it_ran_out_and_lies_there(self, leases: MemoryLeases, clock: ManualClock) -> None:
         lease = taken(leases.take(make_claim(ttl_seconds=10)))
         leases.join(make_claim())
@@ -256,7 +228,6 @@ class TestLosses:
 
     @pytest.mark.parametrize("verb", ["release", "extend"])
     def test_a_lease_that_is_over_stays_over(self, leases: MemoryLeases, verb: str) -> None:
-        """The old value, used after its release."""
         lease = taken(leases.take(make_claim()))
         leases.release(lease)
         outcome = leases.release(lease) if verb == "release" else leases.extend(lease, 60)
@@ -321,9 +292,7 @@ def degraded(leases: MemoryLeases, clock: ManualClock) -> Lease:
 
 class TestReleasesInDoubt:
     def test_a_remove_in_doubt_whose_lock_has_others_now(self, leases: MemoryLeases) -> None:
-        """It was removed, then taken by another: that is no loss. But it is not known to be a
-        release.
-        """
+        """This is no loss, but it is not known to be a release either."""
         lease = taken(leases.take(make_claim()))
         leases.store.lose_reply("remove")
         leases.store.before("read", lambda: leases.take(make_claim()))
@@ -397,13 +366,11 @@ class TestLinesInDoubt:
         first, second = make_claim(), make_claim()
         lost(leases.store, "append")
         leases.join(first)
-        record = leases.join(second)
-        assert record is not None
+        record = existing(leases.join(second))
         assert [each.token for each in record.waiters()] == [first.token, second.token]
         lost(leases.store, "append")
         leases.leave(first.lock_id, first.token)
-        record = leases.look(first.lock_id)
-        assert record is not None
+        record = existing(leases.look(first.lock_id))
         assert [each.token for each in record.waiters()] == [second.token]
 
     def test_a_time_out_is_not_waited_for_twice(self, leases: MemoryLeases) -> None:
@@ -475,6 +442,5 @@ class TestErrors:
 
 def next_one_comes_and_goes(leases: MemoryLeases) -> None:
     """Let another client take over the free lock and release it."""
-    record = leases.look("learner-1")
-    assert record is not None
+    record = existing(leases.look("learner-1"))
     leases.release(taken(leases.claim(make_claim(), record, passing=False)))

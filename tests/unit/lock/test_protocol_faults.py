@@ -13,6 +13,7 @@ from unittest import mock
 
 import pytest
 
+from tests.simulation.faults import Fault
 from tests.unit.lock.scenarios import (
     SCENARIOS,
     Outcome,
@@ -24,19 +25,18 @@ from tests.unit.lock.scenarios import (
     take_free,
     without_the_store,
 )
-from tests.unit.lock.shaky import Mishap, Plan, ShakyStore
+from tests.unit.lock.shaky import Plan, ShakyStore
 from userlock.lock.lease import Claim, Granted, Lease, Released
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.store import StoreUnavailable
 
 #: The maximal number of faults in one call.
-MOST_MISHAPS = 3
+MOST_FAULTS = 3
+FAULTS = [fault for fault in Fault if fault is not Fault.NONE]
 
 
 @dataclasses.dataclass
 class Run:
-    """A scenario, run with faults."""
-
     world: World
     outcome: Outcome | StoreUnavailable
     steps: int
@@ -59,7 +59,6 @@ class Run:
         return cls(world, outcome, steps, before, world.state())
 
     def lease(self) -> Lease | None:
-        """Return the granted lease, if any."""
         return (
             self.outcome.lease
             if isinstance(self.outcome, Granted)
@@ -69,12 +68,12 @@ class Run:
 
 def all_runs(scenario: Scenario) -> Iterator[tuple[Plan, Run]]:
     """Yield the run without a fault, with one at each command, and with one more after that."""
-    plans: list[dict[int, Mishap]] = [{}]
+    plans: list[dict[int, Fault]] = [{}]
     for plan in plans:
         run = Run.of(scenario, plan)
-        if len(plan) < MOST_MISHAPS:
+        if len(plan) < MOST_FAULTS:
             following = range(max(plan, default=0) + 1, run.steps + 1)
-            plans.extend({**plan, step: mishap} for step in following for mishap in Mishap)
+            plans.extend({**plan, step: fault} for step in following for fault in FAULTS)
         yield plan, run
 
 
@@ -102,10 +101,7 @@ def check_all_but_the_release(scenario: Scenario) -> None:
 
 
 def check_the_release(scenario: Scenario) -> None:
-    """Check that a grant is released for good, whenever late commands arrive.
-
-    A lease that must be checked again says so.
-    """
+    """Check that a grant is released for good, whenever late commands arrive."""
     for plan, run in all_runs(scenario):
         lease, world = run.lease(), run.world
         if lease is None:

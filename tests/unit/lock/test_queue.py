@@ -43,11 +43,6 @@ class TestTurn:
         assert turn_of(log, "a").decide(log.record, 0.0) is Decision.CLAIM
         assert turn_of(log, "b").decide(log.record, 0.0) is Decision.WAIT
 
-    def test_a_person_who_came_later_goes_before_batch(self, log: Log) -> None:
-        log.joined_by("job", priority="batch").joined_by("interactive").lapsed = True
-        assert turn_of(log, "job").decide(log.record, 0.0) is Decision.WAIT
-        assert turn_of(log, "interactive").decide(log.record, 0.0) is Decision.CLAIM
-
     def test_whom_the_record_does_not_know_lines_up_again(self, log: Log) -> None:
         log.joined_by("b").members["a"] = a_holder("a")
         assert turn_of(log, "a").decide(log.record, 0.0) is Decision.REJOIN
@@ -75,15 +70,6 @@ class TestPatience:
         turn = turn_of(log, "me")
         turn.decide(log.record, 100.0)
         assert turn.patience_ends == 100.0 + 2 * PATIENCE_SECONDS
-
-    def test_it_begins_when_the_lock_is_first_seen_free(self, log: Log) -> None:
-        log.joined_by("a", "b")
-        turn = turn_of(log, "b")
-        assert turn.decide(log.record, 100.0) is Decision.WAIT
-        assert turn.decide(log.record, 200.0) is Decision.WAIT
-        log.add(done(log.holder.token))
-        assert turn.decide(log.record, 300.0) is Decision.WAIT
-        assert turn.patience_ends == 300.0 + PATIENCE_SECONDS
 
     def test_it_restarts_with_each_holder(self, log: Log) -> None:
         """The waiter ahead took its turn, and has released the lock: now it is the next one's."""
@@ -162,12 +148,6 @@ class TestPatience:
 class TestGoneRecords:
     """The store has lost the record: the first waiter begins again first."""
 
-    def test_the_first_begins_at_once(self, log: Log) -> None:
-        log.joined_by("a", "b")
-        turn = turn_of(log, "a")
-        turn.decide(log.record, 0.0)
-        assert turn.decide(None, 1.0) is Decision.CREATE
-
     def test_those_behind_let_the_others_begin(self, log: Log) -> None:
         waits = []
         log.joined_by("a", "b", "c")
@@ -208,24 +188,21 @@ class TestHoldTimes:
     def test_it_is_guessed_as_long_as_none_was_seen(self) -> None:
         assert 0.001 <= HoldTimes().typical("interactive") <= 0.1
 
-    @pytest.mark.parametrize("hold", [0.002, 0.05, 3.0])
-    def test_it_is_learnt_from_few(self, hold: float) -> None:
+    @pytest.mark.parametrize(
+        ("holds", "typical"),
+        [
+            *(
+                pytest.param([hold] * 3, hold, id=f"{hold} three times")
+                for hold in (0.002, 0.05, 3.0)
+            ),
+            pytest.param([10.0, *[0.05] * 9] * 5, 0.05, id="one slow request among many"),
+            pytest.param([0.01] * 50 + [0.2] * 50, 0.2, id="a change of habits"),
+        ],
+    )
+    def test_it_is_learnt(self, holds: list[float], typical: float) -> None:
         times = HoldTimes()
-        for _ in range(3):
-            times.latest["interactive"].append(hold)
-        assert times.typical("interactive") == pytest.approx(hold)
-
-    def test_one_slow_request_among_many_moves_it_little(self) -> None:
-        times = HoldTimes()
-        for number in range(50):
-            times.latest["interactive"].append(10.0 if number % 10 == 0 else 0.05)
-        assert times.typical("interactive") == pytest.approx(0.05, rel=0.25)
-
-    def test_a_change_of_habits_is_learnt(self) -> None:
-        times = HoldTimes()
-        for hold in [0.01] * 50 + [0.2] * 50:
-            times.latest["interactive"].append(hold)
-        assert times.typical("interactive") == pytest.approx(0.2, rel=0.1)
+        times.latest["interactive"].extend(holds)
+        assert times.typical("interactive") == pytest.approx(typical, rel=0.1)
 
     def test_batch_holds_are_another_matter(self) -> None:
         times = HoldTimes()
@@ -250,8 +227,7 @@ class TestHoldTimes:
     @pytest.mark.parametrize("hold", [0.0, 1e-9, -1.0])
     def test_a_hold_of_no_time_is_no_reason_to_spin(self, hold: float) -> None:
         times = HoldTimes()
-        for _ in range(5):
-            times.latest["interactive"].append(hold)
+        times.latest["interactive"].extend([hold] * 5)
         assert times.typical("interactive") > 0
 
 

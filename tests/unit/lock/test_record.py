@@ -26,30 +26,6 @@ def log() -> Log:
 
 
 class TestHolder:
-    def test_it_is_read_as_it_was_written(self, log: Log) -> None:
-        assert log.record.holder == log.holder
-        assert (log.record.free, log.record.lapsed, log.record.empty) == (False, False, True)
-
-    @pytest.mark.parametrize(
-        "text",
-        ["", "GET /ü?漢字=🔒", 'a "quoted" \\ one', "a\nb\r\n= 0001", "\x00\x1b[31m", "\ud800"],
-    )
-    def test_its_details_cannot_form_a_line(self, text: str) -> None:
-        """A request's path comes from outside."""
-        holder = a_holder()._replace(request=text, process=text)
-        waiter = a_holder()._replace(request=text, process=text)
-        record = Log(holder).add(joining(waiter)).record
-        assert record.holder.token == holder.token
-        assert not record.free
-        (seen,) = record.waiters()
-        shown = "".join(c if c.isprintable() else "?" for c in text)
-        assert (seen.token, seen.request, seen.process) == (waiter.token, shown, shown)
-        assert (record.holder.request, record.holder.process) == (shown, shown)
-
-    def test_one_that_is_done_leaves_the_lock_free(self, log: Log) -> None:
-        record = log.add(done(log.holder.token)).record
-        assert (record.released, record.free, record.broken_by) == (True, True, "")
-
     def test_the_end_of_another_does_not(self, log: Log) -> None:
         """A late line of an earlier holder, for example."""
         assert not log.add(done("0ther")).record.free
@@ -101,13 +77,6 @@ class TestHolder:
 
 
 class TestQueue:
-    def test_waiters_are_served_in_order_of_arrival(self, log: Log) -> None:
-        assert log.joined_by("a", "b", "c").queue == ["a", "b", "c"]
-        record = log.record
-        assert [record.position_of(log[name].token) for name in "abc"] == [0, 1, 2]
-        assert record.position_of("nobody") is None
-        assert not record.empty
-
     def test_a_waiter_has_its_own_details(self, log: Log) -> None:
         waiter = a_holder("GET /", priority="batch", since=0.1234, process="jobs-1/9")
         (seen,) = log.add(joining(waiter)).record.waiters()
@@ -130,11 +99,6 @@ class TestQueue:
         assert [waiter.aged for waiter in log.record.waiters()] == [True, False, False, False]
         assert log.record.interactive_waits()
 
-    def test_a_done_waiter_waits_no_longer(self, log: Log) -> None:
-        log.joined_by("a", "b", "c").add(done(log["b"].token))
-        assert log.queue == ["a", "c"]
-        assert log.record.position_of(log["b"].token) is None
-
     def test_the_end_may_come_before_the_beginning(self, log: Log) -> None:
         """A repeated line, after its sender had timed out."""
         late = a_holder("late")
@@ -154,23 +118,10 @@ class TestQueue:
         log.add(joining(third, again=True), joining(first, again=True))
         assert log.queue == ["a", "b", "c", "d"]
 
-    def test_rejoining_waiters_are_ordered_by_their_begin(self, log: Log) -> None:
-        late, early = a_holder("late", since=9), a_holder("early", since=1)
-        log.add(joining(late), joining(early, again=True))
-        assert log.queue == ["early", "late"]
-
     def test_a_new_waiter_is_last_whatever_its_clock(self, log: Log) -> None:
         late, early = a_holder("late", since=9), a_holder("early", since=-1000)
         log.add(joining(late), joining(early))
         assert log.queue == ["late", "early"]
-
-    def test_the_processes_ahead(self, log: Log) -> None:
-        """By the beginning of their tokens; their labels are for display."""
-        nonce = new_nonce()
-        log.joined_by("a", "b", nonce=nonce, process="web/1").joined_by("c", process="web/1")
-        log.joined_by("d", nonce=nonce, process="web/2")
-        assert [log.record.processes_ahead_of(log[name].token) for name in "abcd"] == [0, 1, 1, 2]
-        assert log.record.processes_ahead_of("nobody") == 2, "everybody is ahead of a newcomer"
 
     @pytest.mark.parametrize(("besides", "processes"), [("c", 1), ("d", 2)])
     def test_a_reservation_lives_for_each_process_but_the_callers_own(
@@ -189,21 +140,12 @@ class TestQueue:
 class TestTurns:
     """The right to claim the lock by the record alone, without having seen it for long."""
 
-    def test_a_held_lock_cannot_be_claimed(self, log: Log) -> None:
-        assert not log.record.is_turn_of("nobody")
-        log.joined_by("a")
-        assert not log.record.is_turn_of(log["a"].token)
-
     def test_a_free_lock_is_for_the_first_waiter(self, log: Log) -> None:
         log.add(done(log.holder.token))
         assert log.record.is_turn_of("nobody")
         log.joined_by("a", "b")
         turns = [log.record.is_turn_of(token) for token in (log["a"].token, log["b"].token, "x")]
         assert turns == [True, False, False]
-
-    def test_a_lapsed_lock_was_not_reserved(self, log: Log) -> None:
-        log.joined_by("a").lapsed = True
-        assert not log.record.is_turn_of("nobody")
 
     def test_a_reservation_is_for_its_waiters(self, log: Log) -> None:
         log.joined_by("a", "b").add(done(log.holder.token))
@@ -214,13 +156,6 @@ class TestTurns:
         assert not reserved.record.is_turn_of("nobody")
         reserved.add(done(reserved["c"].token))
         assert reserved.record.is_turn_of("nobody")
-
-    def test_a_reservation_changes_no_turn_until_it_lapses(self, log: Log) -> None:
-        log.joined_by("a", "b").lapsed = True
-        reserved = reserved_by(log, a_holder("hasty"))
-        assert reserved.record.free
-        assert reserved.record.is_turn_of(log["a"].token)
-        assert not reserved.record.is_turn_of(log["b"].token)
 
     def test_a_reservation_is_made_once(self, log: Log) -> None:
         """Each is a change of the record, and the first waiter is about to claim it."""
@@ -243,16 +178,6 @@ class TestTurns:
         reserved, _ = log.record.reserved_by(as_stored(by), by.token, besides=hasty, leaving=False)
         assert names(read_again(reserved)) == ["a", "hasty", "b"]
 
-    def test_a_claim_of_it_succeeds_the_last_holder(self, log: Log) -> None:
-        """The last holder may still be about to check the result of its release."""
-        log.joined_by("a").add(done(log.holder.token))
-        hasty = a_holder("hasty")
-        reserved = reserved_by(log, hasty).record
-        assert reserved.succeeds_released(log.holder.token)
-        after = read_again(reserved.succeeded_by(as_stored(log["a"]), log["a"].token))
-        assert after.succeeds_released(log.holder.token)
-        assert not after.succeeds_released(hasty.token)
-
     def test_a_reservation_cannot_be_forged(self, log: Log) -> None:
         log.joined_by("a").add(done(log.holder.token), b"\n? 0ther").lapsed = True
         assert not log.record.is_turn_of("nobody")
@@ -268,13 +193,6 @@ class TestSuccession:
         assert after.holder == successor
         return after
 
-    def test_the_others_wait_on_in_their_order(self, log: Log) -> None:
-        log.joined_by("a", priority="batch").joined_by("b", "c", "d").add(done(log["c"].token))
-        log.add(aged(log["a"].token), done(log.holder.token))
-        after = self.take_over(log, "a")
-        assert names(after) == ["b", "d"]
-        assert (after.free, after.broken_by) == (False, "")
-
     def test_their_notes_are_kept(self, log: Log) -> None:
         log.joined_by("a").joined_by("b", priority="batch", process='"ü"/1')
         log.add(aged(log["b"].token), done(log.holder.token))
@@ -287,18 +205,6 @@ class TestSuccession:
         assert after.succeeds_released(log.holder.token)
         assert not after.succeeds_released(log["a"].token)
         assert not after.succeeds_released(log.holder.token[:-1])
-
-    def test_a_lapsed_predecessor_is_not_named(self, log: Log) -> None:
-        log.joined_by("a").lapsed = True
-        assert not self.take_over(log, "a").succeeds_released(log.holder.token)
-
-    def test_so_is_breaking_it(self, log: Log) -> None:
-        log.joined_by("a").add(done(log.holder.token, by="ops"))
-        after = self.take_over(log, "a")
-        assert not after.succeeds_released(log.holder.token)
-        assert after.succeeds_broken(log.holder.token) == "ops"
-        assert after.succeeds_broken(log["a"].token) == ""
-        assert (after.free, after.broken_by) == (False, "")
 
     def test_passed_waiters_have_to_rejoin(self, log: Log) -> None:
         log.joined_by("a", "b", "c", "d").lapsed = True
@@ -319,15 +225,6 @@ class TestSuccession:
 
 
 class TestCompaction:
-    def test_it_removes_done_waiters_and_nothing_else(self, log: Log) -> None:
-        log.joined_by("a", "b").joined_by("c", priority="batch")
-        log.add(done(log["a"].token), aged(log["c"].token), b"\nnonsense")
-        before, after = log.record, read_again(log.record.compacted())
-        assert after.holder == before.holder
-        assert after.waiters() == before.waiters()
-        assert len(after.stored.record) < len(before.stored.record)
-        assert after.compacted() == after.stored.record
-
     def test_it_keeps_the_holders_wait(self, log: Log) -> None:
         on = BlockedOn("other", 1.5, "4f05")
         log.add(blocked(log.holder.token, on), blocked("0ther", BlockedOn("a third", 1.0, "x")))

@@ -31,8 +31,6 @@ late = Late()
 
 
 class Recording:
-    """A task that records its calls."""
-
     def __init__(self, *pauses: float | None) -> None:
         self._pauses = list(pauses)
         self.calls: list[float] = []
@@ -169,7 +167,6 @@ class TestErrors:
 class TestThread:
     @pytest.fixture
     def real(self) -> RenewalThread:
-        """Provide renewals with a thread of their own, in real time."""
         return RenewalThread(SYSTEM_CLOCK, threaded=True)
 
     def test_it_begins_with_the_first_task_and_there_is_one(self, real: RenewalThread) -> None:

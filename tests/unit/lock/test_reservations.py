@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from unittest import mock
 
 import pytest
 
 from tests.leases import MemoryLeases, record_of, taken
-from tests.unit.lock.crowd import LOCK, Crowd, gathering
+from tests.unit.lock.crowd import LOCK, Crowd
 from tests.unit.lock.pulse import Here
 from userlock import LockService, LockTimeout
 from userlock.events import Degraded
@@ -17,13 +16,7 @@ from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.record import PATIENCE_SECONDS
 from userlock.lock.store import StoreUnavailable
 from userlock.stores import MemoryStore
-from userlock.testing import ManualClock, make_claim
-
-
-@pytest.fixture
-def crowd(clock: ManualClock) -> Iterator[Crowd]:
-    with gathering(clock) as crowd:
-        yield crowd
+from userlock.testing import make_claim
 
 
 def the_first_in_line_dies(crowd: Crowd, *, waits: float = 0.0) -> list[str]:

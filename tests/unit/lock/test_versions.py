@@ -10,7 +10,7 @@ import json
 
 import pytest
 
-from tests.leases import as_stored
+from tests.leases import as_stored, existing
 from userlock import LockService
 from userlock.errors import LockTimeout
 from userlock.lock.lease import Holder
@@ -95,9 +95,7 @@ def test_a_later_waiter_is_served_by_this_releases_holder(
     line = b'\n+i %b %.3f ["web-2/12","GET /badges","trace-18"]' % (OTHER.encode(), clock.wall())
     store.append("ann", line)
     service.release(lease)
-    stored = store.read("ann")
-    assert stored is not None
-    record = Record(stored)
+    record = Record(existing(store.read("ann")))
     assert record.free
     assert record.position_of(OTHER) == 0
     with pytest.raises(LockTimeout):

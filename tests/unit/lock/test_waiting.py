@@ -10,10 +10,10 @@ from unittest import mock
 
 import pytest
 
-from tests.leases import Leases, record_of, taken
-from tests.unit.lock.pulse import Here
+from tests.leases import Leases, existing, record_of, taken
+from tests.unit.lock.pulse import Here, interrupt
 from userlock import LockService, LockServiceUnavailable, LockTimeout
-from userlock.events import Acquired, Contended, TimedOut
+from userlock.events import Contended, TimedOut
 from userlock.lock.lease import Claim
 from userlock.lock.record import Record
 from userlock.lock.store_client import StoreClient
@@ -24,12 +24,7 @@ from userlock.waits import run
 
 @pytest.fixture
 def others(store: MemoryStore, clock: ManualClock) -> Leases:
-    """Provide another client's access to the store."""
     return Leases(store, clock)
-
-
-def interrupt() -> None:
-    raise KeyboardInterrupt
 
 
 class TestExpectedQueue:
@@ -39,7 +34,6 @@ class TestExpectedQueue:
     def released_to_another(
         self, service: LockService, others: Leases, store: MemoryStore
     ) -> Record:
-        """Release a lock for which another process waits; return the record with its queue."""
         holder = service.acquire("ann")
         waiter = others.join(make_claim("ann"))
         service.release(holder)
@@ -88,15 +82,6 @@ class TestBatch:
 
 
 class TestBeginning:
-    def test_its_wait_is_reported_once(self, here: Here, elsewhere: LockService) -> None:
-        holder = here.service.acquire("ann", request="POST /first")
-        here.clock.after(1.0, lambda: elsewhere.release(holder))
-        here.service.acquire("ann")
-        (contended,) = (event for event in here.events if isinstance(event, Contended))
-        assert "POST /first" in contended.blocked_by
-        acquired = [event for event in here.events if isinstance(event, Acquired)][-1]
-        assert acquired.attempts == len(here.clock.sleeps) + 2, "the first try, the line, the looks"
-
     def test_the_next_waiter_is_named_without_a_holder(self, here: Here, others: Leases) -> None:
         lease = taken(others.take(make_claim("ann")))
         others.join(make_claim("ann", request="GET /second"))
@@ -239,11 +224,7 @@ class TestOutages:
     def test_a_command_that_is_late_does_not_keep_us_waiting(
         self, here: Here, others: Leases
     ) -> None:
-        """The first command was late, and arrives when the holder has gone, while we are queued.
-
-        We are queued under another token, so the stored record is a pending release, which is
-        checked once a second.
-        """
+        """Queued under another token: the record is a pending release, checked every second."""
         taken(others.take(make_claim("ann")))
 
         def evicted() -> None:
@@ -276,8 +257,7 @@ def test_a_long_hold_does_not_make_the_next_short_one_longer(
 
         def take(first: Claim = first) -> None:
             record = record_of(store, "ann")
-            second = run(elsewhere.protocol.claim, first, record, passing=False)
-            assert second is not None
+            second = existing(run(elsewhere.protocol.claim, first, record, passing=False))
             elsewhere.release(second, held_seconds=0.001)
 
         clock.after(hold, functools.partial(elsewhere.release, lease))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,12 +12,6 @@ from userlock.lock.record import PATIENCE_SECONDS, Record
 from userlock.testing import ManualClock
 
 NAMES = [f"learner-{number}" for number in range(8)]
-
-
-@pytest.fixture
-def crowd(clock: ManualClock) -> Iterator[Crowd]:
-    with gathering(clock) as crowd:
-        yield crowd
 
 
 def come_one_by_one(crowd: Crowd, *, every: float = 0.003, hold: float = 0.02) -> None:

@@ -23,8 +23,6 @@ def wakes(request: pytest.FixtureRequest) -> bool:
 
 
 class Two:
-    """Two processes with one store."""
-
     def __init__(self, clock: ManualClock, *, wakes: bool = True) -> None:
         self.clock = clock
         self.store = MemoryStore(clock=clock, wakes=wakes)
@@ -73,7 +71,6 @@ def test_a_woken_waiter_polls_less(clock: ManualClock) -> None:
 class TestALostWakeUp:
     @pytest.fixture
     def two(self, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Two:
-        """Provide a store whose wake-ups are all lost."""
         two = Two(clock)
         monkeypatch.setattr(two.store, "append_and_wake", two.store.append)
         return two

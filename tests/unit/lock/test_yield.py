@@ -11,11 +11,11 @@ import pytest
 
 import userlock
 from tests.forks import in_child
-from tests.leases import dead_waiter
+from tests.leases import dead_waiter, existing
 from tests.simulation.rivals import Rival, Step
 from tests.simulation.scheduler import Actor
 from tests.simulation.world import World
-from tests.unit.lock.pulse import Here
+from tests.unit.lock.pulse import Here, interrupt
 from tests.unit.lock.writes import Writes
 from userlock import DeadlockDetected, HeldLock, LockNotHeld, LockService, LockTimeout
 from userlock.events import Extended
@@ -233,7 +233,6 @@ class TestParticipants:
 
 
 def in_a_thread(work: Callable[[], object]) -> None:
-    """Run it in another thread that shares the scope."""
     thread = threading.Thread(target=contextvars.copy_context().run, args=(work,))
     thread.start()
     thread.join()
@@ -243,8 +242,7 @@ def snatch(service: LockService, lock_id: str, token: str) -> None:
     """Let the interactive request take its turn after all, and keep the lock for long."""
     claim = make_claim(lock_id)
     claim = dataclasses.replace(claim, token=token, ttl_seconds=1000)
-    record = service.look(lock_id)
-    assert record is not None
+    record = existing(service.look(lock_id))
     assert run(service.protocol.claim, claim, record, passing=False) is not None
 
 
@@ -300,9 +298,6 @@ class TestNotTakenBack:
         assert current_scope() is None
 
     def test_an_interrupt(self, service: LockService, clock: ManualClock) -> None:
-        def interrupt() -> None:
-            raise KeyboardInterrupt
-
         def work() -> None:
             with userlock.global_lock("ann") as lock:
                 self.person_keeps(service, clock, "ann")
@@ -369,9 +364,7 @@ class TestSeveralLocks:
             dead_waiter(service, "a")
             new = a.yield_to_waiters()
             assert not b.held
-            inside = current_scope()
-            assert inside is not None
-            assert inside.held["b"].held
+            assert existing(current_scope()).held["b"].held
             assert new._scope is a._scope
         assert (service.holder("a"), service.holder("b")) == (None, None)
 

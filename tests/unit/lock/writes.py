@@ -8,13 +8,7 @@ from userlock import HeldLock
 
 
 class Writes:
-    """A participant of scopes.
-
-    Attributes:
-        keeps: the locks that its transaction keeps.
-        at_the_end: called with a lock that is being left.
-        log: these locks, and what it returned.
-    """
+    """A participant of scopes that logs the locks that are left, and what `at_the_end` returned."""
 
     def __init__(self, at_the_end: Callable[[HeldLock], object] = lambda tenure: None) -> None:
         self.keeps: Collection[str] = ()

@@ -9,5 +9,4 @@ from tests.unit.memcache.support import Talk
 
 @pytest.fixture
 def talk() -> Talk:
-    """Provide a client of a new cache."""
     return Talk()

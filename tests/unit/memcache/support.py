@@ -10,8 +10,6 @@ START = 1_800_000_000
 
 
 class ManualClock:
-    """A clock in seconds since 1970, moved by hand."""
-
     def __init__(self) -> None:
         self.now = float(START)
 

@@ -90,7 +90,6 @@ def test_clients_share_the_cache(talk: Talk) -> None:
 
 
 def in_turns(talk: Talk, sent: bytes, most: int) -> tuple[bytes, int]:
-    """Return the replies, and the number of turns."""
     answer = b"".join(talk.connection.receive(sent, most=most))
     turns = 1
     while talk.connection.pending:

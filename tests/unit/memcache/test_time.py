@@ -16,17 +16,6 @@ def test_a_lease_ends_with_its_time_to_live(talk: Talk) -> None:
     assert talk(ACQUIRE + b"yours\r\n") == b"HD c2\r\n"
 
 
-def test_a_lease_is_extended_only_by_its_holder(talk: Talk) -> None:
-    talk(ACQUIRE + b"mine!\r\n")
-    talk.clock.advance(20)
-    assert talk(b"ms lock 5 C9 T30 c\r\nyours\r\n") == b"EX c0\r\n"
-    assert talk(b"ms lock 5 C1 T30 c\r\nmine!\r\n") == b"HD c2\r\n"
-    talk.clock.advance(29)
-    assert talk(b"mg lock v\r\n") == b"VA 5\r\nmine!\r\n"
-    talk.clock.advance(1)
-    assert talk(b"ms lock 5 C2 T30 c\r\nmine!\r\n") == b"NF c0\r\n"
-
-
 def test_one_client_wins_the_recaching_of_an_old_item(talk: Talk) -> None:
     talk(b"ms k 1 T60\r\nx\r\n")
     assert talk(b"mg k R30\r\n") == b"HD\r\n"
@@ -41,20 +30,6 @@ def test_touch_and_gat_set_a_new_expiry(talk: Talk) -> None:
     assert talk(b"gat 10 k\r\n") == b"VALUE k 0 1\r\nx\r\nEND\r\n"
     talk.clock.advance(10)
     assert talk(b"gats 10 k\r\ntouch k 1\r\n") == b"END\r\nNOT_FOUND\r\n"
-
-
-def test_stats(talk: Talk) -> None:
-    talk(b"set k 0 0 1\r\nx\r\nget k absent\r\n")
-    talk.clock.advance(5)
-    rows = talk(b"stats\r\n").split(b"\r\n")
-    assert rows[-2:] == [b"END", b""]
-    for row in (
-        *(b"STAT uptime 5", b"STAT version 1.6.18", b"STAT curr_connections 1"),
-        *(b"STAT get_hits 1", b"STAT get_misses 1", b"STAT cmd_set 1", b"STAT curr_items 1"),
-    ):
-        assert row in rows
-    assert talk(b"stats reset\r\n") == b"RESET\r\n"
-    assert b"STAT cmd_get 0\r\n" in talk(b"stats\r\n")
 
 
 def test_the_memory_limit_can_be_changed(talk: Talk) -> None:

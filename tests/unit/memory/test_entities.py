@@ -63,7 +63,6 @@ class Reader:
 
 @contextlib.contextmanager
 def reading(model: Any) -> Iterator[Reader]:
-    """Yield a reader in a request that holds the lock."""
     reader = Reader(model)
     userlock.configure(service=userlock.LockService(MemoryStore()))
     with reader.client.context(), userlock.scope(), userlock.global_lock(LOCK_ID):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.leases import as_stored
+from tests.leases import as_stored, existing
 from userlock.errors import LockTimeout
 from userlock.ids import MAX_CHARACTERS
 from userlock.lock.lease import Holder, Lease
@@ -23,7 +23,6 @@ HEAD = b'["4f01","interactive",1,60,"web","GET /"]'
 
 
 def filled(line: Callable[[int], bytes], head: bytes = HEAD) -> bytes:
-    """Return the longest record of such lines."""
     lines, length = [head], len(head)
     for number in itertools.count():
         length += len(line(number)) + 1
@@ -96,7 +95,6 @@ def test_nobody_takes_a_lock_over_a_record_that_is_too_long(name: str) -> None:
 
 
 def crowd(size: int, mark: str) -> bytes:
-    """Return lines of forged waiters that began to wait one before the other."""
     return "".join(f"\n{mark} {n:x} {9e9 - n} []" for n in range(size)).encode()
 
 
@@ -136,9 +134,7 @@ def test_waiters_do_not_make_a_record_too_long() -> None:
     service = LockService(store, clock=clock)
     lease = service.acquire("ann", lock_timeout=3600)
     full = lease.record + b"\n" + b"z" * (MAX_RECORD_BYTES - len(lease.record) - 10)
-    held = store.read("ann")
-    assert held is not None
-    store.swap("ann", held.version, full, 3600)
+    store.swap("ann", existing(store.read("ann")).version, full, 3600)
     with pytest.raises(LockTimeout) as caught:
         service.acquire("ann", wait_timeout=1)
     assert caught.value.holder is not None

@@ -41,8 +41,6 @@ def module_kinds() -> dict[str, type[ndb.Model]]:
 
 @dataclass
 class Site:
-    """The app, a client for it, and its clock."""
-
     app: flask.Flask
     client: FlaskClient
     service: userlock.LockService
@@ -68,7 +66,6 @@ class Site:
         return self.run_jobs()
 
     def nightly(self) -> dict[str, Any]:
-        """Run the nightly job, and return its report."""
         assert self.client.post("/tasks/award-badges").status_code == 202
         self.run_jobs()
         document = self.client.get("/nightly.json").get_json()
@@ -77,7 +74,6 @@ class Site:
         return report
 
     def sign_in(self, learner: str = "ada") -> FlaskClient:
-        """Return a client in which this learner is signed in."""
         client = self.app.test_client()
         assert client.post("/sign-in", data={"learner": learner}).status_code == 303
         return client
@@ -111,7 +107,6 @@ def datastore() -> Iterator[userlock_emulator.Emulator]:
 
 @pytest.fixture
 def provider() -> Iterator[Server]:
-    """Start the fake payment provider in this process."""
     with Server((LOOPBACK, 0)) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -157,5 +152,4 @@ def open_site(datastore: userlock_emulator.Emulator, tmp_path: Path) -> OpenSite
 
 @pytest.fixture
 def site(open_site: OpenSite) -> Site:
-    """Open the site with its usual settings."""
     return open_site()

@@ -70,7 +70,6 @@ def rules(app: flask.Flask) -> list[Rule]:
 
 
 def address(rule: Rule, value: str) -> str:
-    """Return the rule's address with this value in each place."""
     quoted = "".join(f"%{byte:02X}" for byte in value.encode("utf-8", "surrogatepass"))
     return re.sub(r"<[^>]+>", quoted or "x", rule.rule)
 
@@ -81,7 +80,6 @@ def methods(rule: Rule) -> Iterator[str]:
 
 
 def check(answer: TestResponse, what: str) -> None:
-    """Check that an answer is clean and private."""
     assert answer.status_code < 500 or answer.status_code == 503, f"{what}: {answer.status}"
     assert answer.status_code != 503, f"{what}: {answer.text[:300]}"
     headers = answer.headers

@@ -14,6 +14,7 @@ from sample_app.lab.crew import Visit
 from sample_app.lab.desk import Busy, Desk
 from sample_app.lab.outcome import lost_visits
 from sample_app.lab.plan import Between, Plan
+from tests.leases import existing
 
 
 def test_the_site_itself_has_no_bench() -> None:
@@ -65,12 +66,8 @@ def test_a_run_is_under_way_as_long_as_its_process(
     plan, desk = Plan(between=Between.LOCK), Desk(tmp_path)
     name = desk.start(plan)
     with started[0] as process:
-        begun = desk.find(name)
-        assert begun is not None
-        assert not begun.over
+        assert not existing(desk.find(name)).over
         with pytest.raises(Busy):
             desk.start(plan)
         process.communicate()
-    ended = desk.find(name)
-    assert ended is not None
-    assert "stopped before its end" in ended.trouble
+    assert "stopped before its end" in existing(desk.find(name)).trouble

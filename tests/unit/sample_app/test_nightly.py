@@ -17,7 +17,6 @@ FINISH = "/api/learners/{}/exercises/primes/finish"
 
 
 def shown_name(site: Site) -> str:
-    """Return the name of the stored run, as the page's links have it."""
     with site.app.test_request_context():
         site.app.preprocess_request()
         return nightly_page._name(nightly.latest_run())

@@ -26,7 +26,6 @@ PATH = "/api/learners/ada/courses/stars/orders"
 
 @pytest.fixture
 def shop(open_site: OpenSite, provider: Server, monkeypatch: pytest.MonkeyPatch) -> Site:
-    """Open a site whose provider's silence is short."""
     monkeypatch.setattr(payments, "TIMEOUT_SECONDS", 0.2)
     return open_site(PAYMENT_PROVIDER=provider.url)
 
@@ -37,7 +36,6 @@ def ada(shop: Site) -> FlaskClient:
 
 
 def buy(client: FlaskClient, key: str = KEY, course: str = "stars") -> TestResponse:
-    """Press the button, as a script does."""
     form = {"request": key, "course": course}
     return client.post("/payments", data=form, headers={"Accept": "application/json"})
 

@@ -16,7 +16,6 @@ def ada(site: Site) -> FlaskClient:
 
 
 def create(client: FlaskClient, title: str) -> str:
-    """Create a project. Return the path of its page."""
     page = client.post("/projects", data={"title": title}, follow_redirects=True).text
     found = re.search(rf'<a href="(/projects/\d+)">{title}</a>', page)
     assert found, page

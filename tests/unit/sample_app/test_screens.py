@@ -21,7 +21,6 @@ from tests.unit.sample_app.test_projects import create
 
 
 def picture(kind: str = "PNG", size: tuple[int, int] = (40, 30), colour: str = "teal") -> bytes:
-    """Return the bytes of a picture."""
     file = io.BytesIO()
     Image.new("RGB", size, colour).save(file, kind)
     return file.getvalue()
@@ -34,7 +33,6 @@ def ada(site: Site) -> FlaskClient:
 
 @pytest.fixture
 def path(ada: FlaskClient) -> str:
-    """Return the path of a project."""
     return create(ada, "A sundial")
 
 
@@ -46,7 +44,6 @@ def upload(client: FlaskClient, path: str, name: str, data: bytes | None = None)
 
 
 def screens(client: FlaskClient, path: str) -> list[str]:
-    """Return the paths of the active screens."""
     return re.findall(rf'href="({path}/screens/\d+)">\s*<img', client.get(path).text)
 
 
@@ -148,8 +145,6 @@ def test_a_file_whose_upload_was_not_completed_is_swept(
 
 
 class Bucket:
-    """The bucket of a client of Google Cloud Storage."""
-
     def __init__(self) -> None:
         self.blobs: dict[str, tuple[bytes, str]] = {}
 

@@ -80,8 +80,6 @@ def test_a_malformed_reply_is_refused() -> None:
 
 
 class Counted(Client):
-    """Counts the connections that are open, or being opened."""
-
     open = most_open = 0
     _lock = threading.Lock()
 

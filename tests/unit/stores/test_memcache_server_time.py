@@ -22,13 +22,7 @@ NO_STATISTICS = b"ERROR\r\n"
 
 
 class Server:
-    """memcached's clock: what `stats` shows is as it was set last, in whole seconds.
-
-    Attributes:
-        shown: the time that it goes by.
-        stopped: how long its machine was suspended; its clock did not go on then.
-        answers: what it answers to `stats`, if not the time.
-    """
+    """memcached's clock: what `stats` shows is as it was set last, in whole seconds."""
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock

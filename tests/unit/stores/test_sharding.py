@@ -17,7 +17,6 @@ def sharded(*addresses: str) -> ShardedMemcacheStore:
 
 
 def homes(store: ShardedMemcacheStore) -> dict[str, str]:
-    """Return the server of each lock."""
     return {each: store.servers[store.shard_of(each)].address for each in LOCK_IDS}
 
 

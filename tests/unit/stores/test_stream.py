@@ -25,12 +25,7 @@ SLACK = TIMEOUT / 32
 
 
 class Server:
-    """A socket whose replies come in pieces, each after some seconds by the clock.
-
-    Attributes:
-        timeouts: as they were set.
-        received: how many bytes were taken.
-    """
+    """A socket whose replies come in pieces, each after some seconds by the clock."""
 
     def __init__(self, clock: ManualClock, pieces: Sequence[bytes], seconds: float = 0.0) -> None:
         self._clock = clock

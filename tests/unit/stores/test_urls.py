@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -57,7 +58,6 @@ _SHAPES = [
 
 @st.composite
 def urls(draw: st.DrawFn) -> tuple[str, str]:
-    """Draw a URL, and the password in it."""
     password = draw(_passwords)
     shape = draw(st.sampled_from(_SHAPES))
     scheme, begin = draw(_schemes), draw(_begins)
@@ -65,7 +65,6 @@ def urls(draw: st.DrawFn) -> tuple[str, str]:
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Give an error and all those behind it."""
     if error is not None:
         yield error
         yield from chain(error.__cause__)
@@ -164,7 +163,7 @@ def test_the_control_a_url_that_is_shown_whole_would_be_found() -> None:
     assert shows(f"{url!r} names no host", "Secret")
 
 
-@pytest.mark.parametrize("url", ["redis://:a%40b%2Fc%3Fd%23e@h", "redis://:p!$^*<>ü@h:1/2"])
+@pytest.mark.parametrize("url", ["redis://:a%40b%2Fc%3Fd%23e@h", "valkey://:p!$^*<>ü@h:1/2"])
 def test_a_password_of_any_characters_can_be_given(url: str) -> None:
     open_store(url).close()
 
@@ -271,9 +270,45 @@ def test_the_usual_port_and_prefix(url: str, port: int) -> None:
         ("redis+sentinel://a,b/0/app", "must name the service"),
         ("memcache://ann:s3cret@h:11211", "no user and password"),
         ("memcache://ann:s3cret@h?x=1", "no user and password"),
+        ("redis+cluster://h?prefix=a{b", "key prefix"),
+        ("redis+cluster://h?prefix=a}b", "key prefix"),
+        ("appengine://host", "appengine://.prefix=NAME"),
+        ("appengine:///path", "appengine://.prefix=NAME"),
+        ("appengine://?prefix=", "a key prefix must"),
+        ("appengine://?prefix=a%20b", "a key prefix must"),
+        ("appengine://?colour=red", "there are: prefix"),
+        ("datastore://p1?ns=a", "unknown option ns; there are: database"),
+        ("datastore://p1/db", "must look like datastore://"),
+        *((f"datastore://p1?timeout={no}", "timeout must be") for no in ("0", "x", "nan", "61")),
+        ("datastore://p1#db", "%23"),
+        ("datastore://p1?prefix=", "a key prefix must"),
+        ("datastore://p1?kind=", "a kind must"),
+        *(
+            (f"datastore://p1?namespace={no}", "namespace must be")
+            for no in ("a/b", "ü", "__a__", "x" * 101)
+        ),
+        *((f"datastore://p1?database={no}", "database must be") for no in ("a_b", "a/b")),
     ],
 )
 def test_a_malformed_url_is_explained(url: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says) as caught:
         open_store(url)
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "module", "needs", "says"),
+    [
+        ("redis://h", "redis", "redis", r"pip install 'userlock\[redis\]'"),
+        ("appengine://", "appengine", "google.appengine.api", r"userlock\[appengine\]'"),
+        ("datastore://", "datastore", "google.cloud.ndb", "pip install google-cloud-ndb"),
+    ],
+)
+def test_a_missing_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, url: str, module: str, needs: str, says: str
+) -> None:
+    for name in [name for name in sys.modules if name.startswith(f"userlock.stores.{module}")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, needs, None)
+    with pytest.raises(ImportError, match=says):
+        open_store(url)

@@ -23,13 +23,11 @@ QUEUE = f"{LOCATION}/queues/q"
 
 
 def grpc_client(host: str) -> Any:
-    """Return the official client, over gRPC. Its types do not know dictionaries for messages."""
     channel = grpc.insecure_channel(host, options=[("grpc.use_local_subchannel_pool", 1)])
     return CloudTasksClient(transport=CloudTasksGrpcTransport(channel=channel))
 
 
 def rest_client(host: str) -> Any:
-    """Return the official client, over HTTP/1.1."""
     transport = CloudTasksRestTransport(
         host=host, url_scheme="http", credentials=AnonymousCredentials()
     )
@@ -40,8 +38,6 @@ CLIENTS = {"grpc": grpc_client, "rest": rest_client}
 
 
 class Bench:
-    """An emulator, its clock, a client and a target."""
-
     def __init__(
         self, server: tasks.CloudTasks, clock: tasks.ManualClock, client: Any, target: Target
     ) -> None:
@@ -116,7 +112,6 @@ def target() -> Iterator[Target]:
 def bench(
     tasks_emulator: tasks.CloudTasks, tasks_clock: tasks.ManualClock, target: Target
 ) -> Iterator[Bench]:
-    """Provide an empty emulator with one queue."""
     client = grpc_client(tasks_emulator.host)
     bench = Bench(tasks_emulator, tasks_clock, client, target)
     bench.create_queue()

@@ -11,8 +11,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass(frozen=True)
 class Received:
-    """One request."""
-
     method: str
     path: str
     headers: Headers
@@ -20,18 +18,11 @@ class Received:
 
     @property
     def task(self) -> str:
-        """Return the id of the task."""
         return str(self.headers["X-CloudTasks-TaskName"])
 
 
 class Target:
-    """A server that notes requests, and answers each as it is told to.
-
-    Attributes:
-        answer: returns the status for a request; it may wait.
-        headers: headers of each response.
-        most: the most requests that were in progress at a time.
-    """
+    """A server that notes requests, and answers each as it is told to."""
 
     def __init__(self, answer: Callable[[Received], int] = lambda _: 200) -> None:
         self.answer = answer
@@ -92,7 +83,6 @@ class Target:
             self._inside -= 1
 
     def wait_for(self, count: int, timeout_seconds: float = 20.0) -> None:
-        """Wait until that many requests have arrived."""
         with self._changed:
             arrived = self._changed.wait_for(lambda: len(self.received) >= count, timeout_seconds)
             assert arrived, f"{len(self.received)} of {count} requests"

@@ -23,7 +23,6 @@ def client(tasks_emulator: tasks.CloudTasks, request: pytest.FixtureRequest) -> 
 
 @pytest.fixture
 def paused(client: Any) -> Any:
-    """Provide a client, and a queue that dispatches nothing."""
     client.create_queue(parent=LOCATION, queue={"name": QUEUE})
     client.pause_queue(name=QUEUE)
     return client

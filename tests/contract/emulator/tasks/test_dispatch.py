@@ -17,7 +17,6 @@ DAY = 24 * 3600
 
 
 def at(bench: Bench, seconds: float) -> dict[str, int]:
-    """Return a time from now on, as a Timestamp."""
     whole, rest = divmod(bench.clock() + int(seconds * 1_000_000), 1_000_000)
     return {"seconds": whole, "nanos": rest * 1000}
 

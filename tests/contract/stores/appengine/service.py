@@ -13,7 +13,6 @@ from typing import Any
 from google.appengine.api.memcache import memcache_stub
 
 from userlock.clock import SYSTEM_CLOCK
-from userlock.lock.store import Stored
 from userlock.testing import ManualClock
 
 #: Where the lock "ann" is stored, without a prefix of its own.
@@ -41,8 +40,6 @@ class WallClock:
 
 
 class Service(memcache_stub.MemcacheServiceStub):
-    """The SDK's stub, with places to step in."""
-
     def __init__(self, gettime: Callable[[], float]) -> None:
         super().__init__(gettime=gettime)
         #: Called with the method and its request before they are carried out.
@@ -66,17 +63,4 @@ class Service(memcache_stub.MemcacheServiceStub):
         self._next_cas_id = 1
 
     def number_of(self, key: bytes) -> int:
-        """Return the number of the stored value."""
         return int(self._the_cache[""][key].cas_id)
-
-
-def created(version: object | None) -> object:
-    """Return the version of a record that had to be created."""
-    assert version is not None, "there was one already"
-    return version
-
-
-def found(stored: Stored | None) -> Stored:
-    """Return a record that had to be there."""
-    assert stored is not None, "there is none"
-    return stored

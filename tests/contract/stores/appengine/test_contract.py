@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 from google.appengine.api import memcache, namespace_manager
 
 from tests.contract.stores.appengine.service import (
     KEY,
     Service,
-    created,
-    found,
 )
+from tests.leases import existing
 from userlock.admin.health import Verdict, examine
 from userlock.lock.service import LockService
 from userlock.lock.store import LeaseStore
 from userlock.stores.appengine import AppEngineStore
-from userlock.stores.urls import open_store
 from userlock.testing import LeaseStoreContract, ManualClock
 
 
 class TestAppEngine(LeaseStoreContract):
-    """The contract, by the clock of the stub.
-
-    Without forks: the SDK's own threads do not survive one, and nothing here can mend that.
-    """
+    """Without forks: the SDK's own threads do not survive one."""
 
     @pytest.fixture(autouse=True)
     def _time(self, clock: ManualClock) -> None:
@@ -44,30 +37,24 @@ class TestKeys:
     ) -> None:
         long_prefix = AppEngineStore(prefix="p" * 80)
         for lock_id in ("ann", "x" * 150, "x" * 1_500, "漢" * 1_500, "a\r\nb", "\ud800"):
-            created(store.create(lock_id, b"first", 60))
-            created(long_prefix.create(lock_id, b"first", 60))
+            existing(store.create(lock_id, b"first", 60))
+            existing(long_prefix.create(lock_id, b"first", 60))
         keys = [item.key for method, request in service.requests for item in request.item]
         assert len(set(keys)) == 12
         assert all(len(key) <= memcache.MAX_KEY_SIZE for key in keys)
         assert KEY in keys
 
-    def test_prefixes_keep_deployments_apart(self, store: AppEngineStore) -> None:
-        other = open_store("appengine://?prefix=app2")
-        created(store.create("ann", b"first", 60))
-        created(other.create("ann", b"second", 60))
-        assert found(store.read("ann")).record == b"first"
-
     def test_the_namespace_of_the_caller_is_not_part_of_the_key(
         self, store: AppEngineStore, service: Service
     ) -> None:
-        version = created(store.create("ann", b"first", 60))
+        version = existing(store.create("ann", b"first", 60))
         namespace_manager.set_namespace("tenant-1")
         try:
             assert memcache.Client().get(KEY) is None, "the control: it changes others' keys"
             assert store.create("ann", b"second", 60) is None
-            assert found(store.append("ann", b"\nline")).record == b"first\nline"
+            assert existing(store.append("ann", b"\nline")).record == b"first\nline"
             assert store.remove("ann", version) is False
-            assert store.remove("ann", found(store.read("ann")).version)
+            assert store.remove("ann", existing(store.read("ann")).version)
         finally:
             namespace_manager.set_namespace("")
         assert store.read("ann") is None
@@ -81,28 +68,6 @@ class TestUrl:
         assert not lease.degraded
         locks.release(lease)
         assert locks.holder("ann") is None
-
-    @pytest.mark.parametrize(
-        "url",
-        [
-            "appengine://host",
-            "appengine://?prefix=",
-            "appengine://?prefix=a%20b",
-            "appengine://?colour=red",
-            "appengine:///path",
-        ],
-    )
-    def test_a_malformed_url_is_refused(self, url: str) -> None:
-        with pytest.raises(
-            ValueError, match=r"appengine://.prefix=NAME|a key prefix must|there are: prefix"
-        ):
-            LockService.from_url(url)
-
-    def test_a_missing_extra_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delitem(sys.modules, "userlock.stores.appengine")
-        monkeypatch.setitem(sys.modules, "google.appengine.api", None)
-        with pytest.raises(ImportError, match=r"pip install 'userlock\[appengine\]'"):
-            LockService.from_url("appengine://")
 
 
 @pytest.mark.parametrize(("age", "verdict"), [(60, Verdict.WARNING), (200, Verdict.OK)])

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from google.appengine.api import memcache
 
-from tests.contract.stores.appengine.service import KEY, Service, created, found
+from tests.contract.stores.appengine.service import KEY, Service
+from tests.leases import existing
 from userlock.lock.service import LockService
 from userlock.stores.appengine import AppEngineStore
 from userlock.testing import ManualClock
@@ -29,8 +30,6 @@ class Trap:
 
 
 class TestForeignValues:
-    """Values of other programs under our keys."""
-
     @pytest.fixture(autouse=True)
     def _untouched(self) -> Iterator[None]:
         SPRUNG.clear()
@@ -54,22 +53,22 @@ class TestForeignValues:
         memcache.Client().set(KEY, value, time=3600)
         before = service._the_cache[""][KEY].value
         assert store.create("ann", b"first", 60) is None
-        stored = found(store.read("ann"))
+        stored = existing(store.read("ann"))
         assert stored.lapsed is False
         assert store.swap("ann", b"a" * 16, b"ours", 60) is None
-        assert found(store.append("ann", b"\nline")) == stored
+        assert existing(store.append("ann", b"\nline")) == stored
         assert service._the_cache[""][KEY].value == before, "it was written over"
         clock.advance(3600)
-        created(store.create("ann", b"first", 60))
+        existing(store.create("ann", b"first", 60))
         assert SPRUNG == []
 
     def test_they_can_be_removed(self, service: Service, store: AppEngineStore) -> None:
         memcache.Client().set(KEY, b"mine")
-        version = found(store.read("ann")).version
+        version = existing(store.read("ann")).version
         memcache.Client().set(KEY, b"another")
         assert store.remove("ann", version) is False
-        assert store.remove("ann", found(store.read("ann")).version)
-        created(store.create("ann", b"first", 60))
+        assert store.remove("ann", existing(store.read("ann")).version)
+        existing(store.create("ann", b"first", 60))
 
     def test_nothing_is_unpickled(self, service: Service, store: AppEngineStore) -> None:
         """The control of the trap above: the SDK's client does unpickle it."""
@@ -80,6 +79,4 @@ class TestForeignValues:
     def test_a_lock_on_them_waits_without_a_holders_name(self, service: Service) -> None:
         memcache.Client().set(KEY, b"mine", time=3600)
         locks = LockService.from_url("appengine://")
-        holder = locks.holder("ann")
-        assert holder is not None
-        assert "did not write" in holder.describe()
+        assert "did not write" in existing(locks.holder("ann")).describe()

@@ -10,7 +10,8 @@ import pytest
 from google.appengine.api import apiproxy_stub_map, memcache
 from google.appengine.runtime import apiproxy_errors, default_api_stub
 
-from tests.contract.stores.appengine.service import KEY, Service, created, found
+from tests.contract.stores.appengine.service import KEY, Service
+from tests.leases import existing
 from userlock.clock import SYSTEM_CLOCK
 from userlock.lock.store import StoreUnavailable
 from userlock.stores import appengine
@@ -33,7 +34,6 @@ every_verb = pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS.keys())
 
 @pytest.fixture
 def _impatient(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in production."""
     monkeypatch.setattr(appengine, "REPLY_SECONDS", REPLY_SECONDS)
     monkeypatch.setattr(appengine, "HURRIED_SECONDS", HURRIED_SECONDS)
 
@@ -41,7 +41,7 @@ def _impatient(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
 class TestOutages:
     @pytest.fixture
     def version(self, store: AppEngineStore) -> object:
-        return created(store.create("ann", b"first", 60))
+        return existing(store.create("ann", b"first", 60))
 
     @pytest.mark.parametrize(
         ("name", "error", "refused"),
@@ -74,7 +74,7 @@ class TestOutages:
         else:
             assert not caught.value.sent, "it only looked, and changed nothing"
         service.SetError(None)
-        assert found(store.read("ann")).record == b"first"
+        assert existing(store.read("ann")).record == b"first"
 
     @every_verb
     def test_a_failed_look_up_is_no_miss(

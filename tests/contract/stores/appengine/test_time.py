@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from google.appengine.api import memcache
 
-from tests.contract.stores.appengine.service import KEY, Service, WallClock, created, found
+from tests.contract.stores.appengine.service import KEY, Service, WallClock
+from tests.leases import existing
 from userlock.lock.store import GRACE_SECONDS
 from userlock.stores.appengine import SKEW_SECONDS, AppEngineStore
 from userlock.testing import ManualClock
@@ -20,14 +21,12 @@ OFF_BY = [
 
 
 class TestTime:
-    """Clocks of the writer, a reader and the service that differ by as much as is allowed."""
-
     def life(
         self, store: AppEngineStore, reader: AppEngineStore, clock: ManualClock, ttl: float
     ) -> list[str]:
         """Return the record as the reader sees it, every tenth of a second from the write on."""
         began = clock.now()
-        created(store.create("ann", b"first", ttl))
+        existing(store.create("ann", b"first", ttl))
         seen = []
         while clock.now() < began + ttl + 10:
             stored = reader.read("ann")
@@ -64,22 +63,22 @@ class TestTime:
     def test_appending_leaves_the_end_where_it_was(
         self, service: Service, store: AppEngineStore, clock: ManualClock
     ) -> None:
-        created(store.create("ann", b"first", 2.0))
+        existing(store.create("ann", b"first", 2.0))
         end = service._the_cache[""][KEY].expiration_time
         slow = AppEngineStore(clock=WallClock(clock, -SKEW_SECONDS))
         for _ in range(15):
             clock.advance(0.1)
-            found(slow.append("ann", b"\nline"))
+            existing(slow.append("ann", b"\nline"))
             assert service._the_cache[""][KEY].expiration_time == end
         clock.advance(2 * SKEW_SECONDS)
-        assert found(store.append("ann", b"\nlate")).lapsed
+        assert existing(store.append("ann", b"\nlate")).lapsed
         clock.advance(GRACE_SECONDS + 2 * SKEW_SECONDS)
         assert store.append("ann", b"\ntoo late") is None
 
     def test_a_removed_record_leaves_nothing_behind(
         self, service: Service, store: AppEngineStore, clock: ManualClock
     ) -> None:
-        assert store.remove("ann", created(store.create("ann", b"first", 60)))
+        assert store.remove("ann", existing(store.create("ann", b"first", 60)))
         assert service._the_cache[""][KEY].value, "the tombstone"
         clock.advance(1)
         assert memcache.Client().get(KEY) is None

@@ -15,14 +15,7 @@ from userlock.stores.datastore import DatastoreStore
 
 
 class Case(NamedTuple):
-    """A verb, in a state of the row that makes it send certain RPCs.
-
-    Attributes:
-        verb: with the version that the state has.
-        rpcs: what it sends when all goes well.
-        living, dead: whether there is a row.
-        succeeds: whether it then does, or finds, something.
-    """
+    """A verb, in a state of the row that makes it send certain RPCs."""
 
     verb: Callable[[DatastoreStore, object], object]
     rpcs: list[str]

@@ -11,6 +11,7 @@ from google.cloud import ndb
 
 import userlock_emulator
 from tests.contract.stores.datastore.faulty import FaultyClient
+from tests.leases import existing
 from userlock.lock.store import LeaseStore, Stored
 from userlock.stores.datastore import DatastoreStore
 from userlock.testing import ManualClock
@@ -62,7 +63,6 @@ def server(concurrency_mode: str) -> Iterator[userlock_emulator.Emulator]:
 
 @pytest.fixture
 def client(server: userlock_emulator.Emulator, monkeypatch: pytest.MonkeyPatch) -> ndb.Client:
-    """A client for an emulator with nothing in it."""
     server.reset()
     for name, value in server.env.items():
         monkeypatch.setenv(name, value)
@@ -102,7 +102,4 @@ def rig(
 
 
 def read(store: LeaseStore, lock_id: str = "ann") -> Stored:
-    """Return the record, which must be there."""
-    stored = store.read(lock_id)
-    assert stored is not None
-    return stored
+    return existing(store.read(lock_id))

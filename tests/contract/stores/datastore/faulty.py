@@ -12,8 +12,6 @@ Fault = Callable[[Callable[[], Any]], Any]
 
 
 class RpcError(grpc.RpcError):
-    """An error as gRPC raises it."""
-
     def __init__(self, code: grpc.StatusCode, details: str, *, local: bool = True) -> None:
         super().__init__(details)
         self._code = code
@@ -75,14 +73,7 @@ def preceded_by(action: Callable[[], object]) -> Fault:
 
 
 class FaultyClient:
-    """An `ndb.Client` as the store sees it, with faults for the next RPCs.
-
-    Attributes:
-        faults: for the next RPCs, in order; None for one that goes well.
-        calls: the names of the RPCs so far.
-        requests: what was sent.
-        late: RPCs that were put off, to be carried out by `deliver`.
-    """
+    """An `ndb.Client` as the store sees it, with faults for the next RPCs."""
 
     def __init__(self, client: Any) -> None:
         self.project = client.project
@@ -112,7 +103,6 @@ class FaultyClient:
         return fault
 
     def deliver(self) -> None:
-        """Carry out the RPCs that are late."""
         while self.late:
             self.late.pop(0)()
 

@@ -14,8 +14,6 @@ class Savings(ndb.Model):
 
 
 class TestBesideNdb:
-    """The store shares a client with the app, and nothing else."""
-
     def test_it_never_joins_a_transaction(self, client: ndb.Client, store: DatastoreStore) -> None:
         committed: list[str] = []
 

@@ -32,7 +32,6 @@ BOUND_SECONDS = 10.0
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """A server that takes connections, and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"127.0.0.1:{listener.getsockname()[1]}"
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.contract.stores.datastore.conftest import SERVER_CLOCK, UserLockLease
 from tests.contract.stores.test_poisoned_servers import is_free, meet, on_a_server, service_on
+from tests.leases import existing
 from tests.poison import values
 from userlock.errors import LockError
 from userlock.stores.datastore import DatastoreStore
@@ -69,8 +70,6 @@ def test_a_row_of_ours_is_held(client: ndb.Client, store: DatastoreStore) -> Non
     row = {RECORD: b'["4f01","interactive",1,60,"web","GET /"]', TTL: 60_000_000}
     with client.context():
         UserLockLease(id="userlock=ann", **row).put()
-    holder = service_on(store).holder("ann")
-    assert holder is not None
-    assert holder.process == "web"
+    assert existing(service_on(store).holder("ann")).process == "web"
     with pytest.raises(LockError, match="held by GET /"):
         service_on(store).acquire("ann", wait_timeout=0)

@@ -38,8 +38,6 @@ class Sent:
 
 
 class Subject:
-    """A service without transport and dispatcher."""
-
     def __init__(self, data_dir: Path | None = None, start: float = 1_700_000_000.25) -> None:
         self.clock = ManualClock(start)
         self.storage = Storage(data_dir)

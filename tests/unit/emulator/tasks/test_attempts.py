@@ -182,24 +182,6 @@ class TestHeaders:
 
 
 class TestRestart:
-    def test_everything_is_there_again(self, tmp_path: Path) -> None:
-        before = Subject(tmp_path)
-        before.create_queue(retry_config={"max_attempts": 7})
-        for name in ("a", "done"):
-            before.create(name, http_request={"body": b"hello"})
-        before.finish(before.begin("done"), OK)
-        before.fail("a")
-        shown = before.get("a", TaskMessage.FULL)
-        before.storage.close()
-
-        after = Subject(tmp_path)
-        assert after.get("a", TaskMessage.FULL) == shown
-        with pytest.raises(RpcError, match="existed too recently"):
-            after.create("done")
-        with pytest.raises(RpcError, match="Queue already exists"):
-            after.create_queue()
-        after.storage.close()
-
     def test_a_file_of_another_program_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "tasks.sqlite3").write_text("hello" * 1000)
         with pytest.raises(StorageError, match="cannot use"):

@@ -48,8 +48,6 @@ def version(request: pytest.FixtureRequest) -> str:
 
 
 class Service:
-    """The RPCs of a version, in JSON."""
-
     def __init__(self, version: str) -> None:
         self.subject = Subject()
         (beta,) = (each for each in betas.BETAS if each.name == version)
@@ -71,7 +69,6 @@ def stored_queue(service: Service) -> Any:
 
 
 def part_of(part: Any, whole: Any) -> bool:
-    """Return whether all of a document is in another one."""
     if isinstance(part, dict):
         return all(name in whole and part_of(part[name], whole[name]) for name in part)
     return bool(part == whole)

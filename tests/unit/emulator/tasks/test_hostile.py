@@ -87,7 +87,6 @@ def run(subject: Subject, rpc: str, request: Any) -> None:
 
 
 def spoiled(random: random.Random, data: bytes) -> bytes:
-    """Return the bytes of a message with some of them changed."""
     changed = bytearray(data)
     for _ in range(random.choice((1, 1, 2, 5))):
         place = random.randrange(len(changed))

@@ -207,18 +207,6 @@ class TestList:
             subject.queues.list(protos.ListQueuesRequest(**{"parent": LOCATION, **fields}))
 
 
-def test_purge(subject: Subject) -> None:
-    subject.create_queue()
-    subject.create("a")
-    subject.clock.advance(1)
-    queue = subject.queues.purge(protos.PurgeQueueRequest(name=QUEUE))
-    assert protos.microseconds(queue.purge_time) == subject.clock()
-    with pytest.raises(RpcError, match="no longer exists"):
-        subject.get("a")
-    subject.create("b")
-    assert len(subject.tasks.list(protos.ListTasksRequest(parent=QUEUE)).tasks) == 1
-
-
 def test_a_queue_by_its_name_and_settings() -> None:
     settings = (
         "max-dispatches-per-second=0.5,max-concurrent-dispatches=3,max-attempts=unlimited,"

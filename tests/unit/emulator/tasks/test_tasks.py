@@ -240,12 +240,6 @@ class TestList:
             if not token:
                 return names, pages
 
-    @pytest.mark.parametrize(("size", "pages"), [(0, 1), (2, 3), (9999, 1)])
-    def test_pages(self, subject: Subject, size: int, pages: int) -> None:
-        for name in "badec":
-            subject.create(name)
-        assert self.names(subject, page_size=size) == (["a", "b", "c", "d", "e"], pages)
-
     def test_a_page_has_a_bound_in_bytes(self, subject: Subject) -> None:
         for name in "abcdef":
             subject.create(name, http_request={"body": b"x" * 1_000_000})
@@ -284,13 +278,6 @@ class TestBatches:
         assert operation.metadata.Unpack(metadata)
         assert subject.batches.get(protos.GetOperationRequest(name=operation.name)) == operation
         return response, metadata
-
-    def test_failures_are_reported_by_index(self, subject: Subject) -> None:
-        response, metadata = self.create(subject, "http://h/", "x", "http://h/")
-        assert [task.name[-2:] for task in response.tasks] == ["t0", "t2"]
-        assert list(metadata.failed_requests) == [1]
-        assert metadata.failed_requests[1].code == Code.INVALID_ARGUMENT
-        assert metadata.state == metadata.State.Value("PARTIALLY_SUCCEEDED")
 
     def test_a_request_id_stands_for_one_batch(self, subject: Subject) -> None:
         first = self.create(subject, "http://h/", request_id="one")

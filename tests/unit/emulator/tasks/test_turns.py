@@ -21,8 +21,6 @@ from userlock_emulator.tasks.tokens import GOOGLE, Signer
 
 
 class GatedStorage(Storage):
-    """A storage that can keep the dispatcher waiting."""
-
     def __init__(self) -> None:
         self.open = threading.Event()
         self.open.set()
