@@ -15,7 +15,6 @@ from tests.contract.ndb.actions import Elsewhere, change, stored_points
 from tests.contract.ndb.models import Learner
 from userlock.contrib.request_scope import finish_writes
 from userlock.ndb import pending
-from userlock.ndb.context import request_notes
 from userlock.ndb.writes import Delete
 from userlock.stores import MemoryStore
 
@@ -44,14 +43,6 @@ class TestOutsideOfLocksAndTransactions:
         with ndb_client.context():
             assert stored_points() == 5
 
-    def test_an_error_that_was_asked_for_is_not_raised_again(
-        self, ndb_client: ndb.Client, elsewhere: Elsewhere
-    ) -> None:
-        with ndb_client.context():
-            future = begin_stale_put(elsewhere)
-            with pytest.raises(userlock.StaleWriteError):
-                future.get_result()
-
     def test_it_does_not_hide_the_error_of_the_context(
         self, ndb_client: ndb.Client, elsewhere: Elsewhere
     ) -> None:
@@ -70,12 +61,6 @@ class TestOutsideOfLocksAndTransactions:
             begin_stale_put(elsewhere)
             assert isinstance(finish_writes(), userlock.StaleWriteError)
             assert finish_writes() is None
-
-    def test_a_write_that_lands_is_not_remembered(self, ndb_client: ndb.Client) -> None:
-        with ndb_client.context() as context:
-            Learner.get_by_id("ann").put_async()
-            context.flush()
-            assert not request_notes().books.writes
 
 
 # --- each way to drop a future --------------------------------------------------------------

@@ -338,18 +338,6 @@ class TestPuts:
             ndb.transaction(careless)
         assert (stored(Simple), stored(Learner)) == (50, None)
 
-    def test_it_is_not_tried_again(self, monkeypatch: pytest.MonkeyPatch, change: Change) -> None:
-        change(monkeypatch)
-        attempts: list[int] = []
-
-        def write() -> None:
-            attempts.append(1)
-            Simple(id="ann").put()
-
-        with pytest.raises(userlock.WriteNotFenced):
-            ndb.transaction(write)
-        assert attempts == [1]
-
 
 @pytest.mark.usefixtures("context")
 class TestOneOfABatch:

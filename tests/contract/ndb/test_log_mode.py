@@ -87,16 +87,6 @@ class TestOnce:
             LISTENERS.add(log_event)
         assert not caught.value.logged
 
-    def test_the_others_are_there_at_debug(self, caplog: pytest.LogCaptureFixture) -> None:
-        caplog.set_level(logging.DEBUG, logger="userlock")
-        for _ in range(3):
-            add_one(read_ann())
-        lines = [each.getMessage() for each in caplog.records if each.levelname == "DEBUG"]
-        assert [line.partition(":")[0] for line in lines if "Put" in line] == [
-            "PutWithoutLock, 2 times by now",
-            "PutWithoutLock, 3 times by now",
-        ]
-
 
 class TestCounts:
     def test_every_one_is_an_event_that_carries_the_count(self, events: list[Event]) -> None:
