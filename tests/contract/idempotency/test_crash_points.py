@@ -97,12 +97,7 @@ OTHERS: dict[str, Callable[[Paid], None]] = {
 )
 @pytest.mark.parametrize("point", Paid.POINTS)
 def test_another_one_acts_at_each_point(
-    paid: Paid,
-    clock: ManualClock,
-    store: MemoryStore,
-    point: str,
-    other: str,
-    lock: str,
+    paid: Paid, clock: ManualClock, store: MemoryStore, point: str, other: str, lock: str
 ) -> None:
     """The attempt is paused there for days; then it goes on."""
     if lock == "down":

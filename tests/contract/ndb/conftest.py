@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,16 +16,6 @@ from tests.contract.ndb.servers import Wire, connect
 from tests.unit.emulator.waiting import Started
 from tests.waiting import wait_until
 from userlock.events import LISTENERS, Event
-from userlock.ndb import capabilities, commits
-
-
-@pytest.fixture
-def context(ndb_client: ndb.Client, service: userlock.LockService) -> Iterator[Any]:
-    """Open an ndb context, with the lock service as the process's default."""
-    with ndb_client.context() as context:
-        # It is asked once in a process; not in the middle of a test, of its faults and its RPCs.
-        capabilities.honours_base_version(ndb_client)
-        yield context
 
 
 @pytest.fixture
@@ -65,20 +55,6 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
 
 
 @pytest.fixture
-def wire(context: Any, ndb_client: ndb.Client) -> Wire:
-    """Record the traffic between client and server from now on."""
-    return Wire(ndb_client)
-
-
-@pytest.fixture
 def server(context: Any, ndb_client: ndb.Client) -> Wire:
     """Record the requests that reach the server from now on."""
     return connect(ndb_client, Wire)
-
-
-@pytest.fixture
-def _quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retry soon."""
-    monkeypatch.setattr(ndb._retry, "_DEFAULT_INITIAL_DELAY", 0.001)
-    monkeypatch.setattr(ndb._retry, "_DEFAULT_MAXIMUM_DELAY", 0.001)
-    monkeypatch.setattr(commits, "RESEND_DELAYS", (0.001,) * 3)

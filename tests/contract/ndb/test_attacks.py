@@ -16,7 +16,7 @@ from tests.contract.ndb.actions import Elsewhere, forget_reads
 from userlock.ndb.model import _Creator
 from userlock.testing import ManualClock
 
-pytestmark = [pytest.mark.usefixtures("context", "_quick_retries"), EACH_MODE]
+pytestmark = [pytest.mark.usefixtures("context", "quick_retries"), EACH_MODE]
 
 
 class Attacked(userlock.Model):

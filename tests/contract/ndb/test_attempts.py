@@ -18,7 +18,7 @@ from userlock.ndb.writes import Write
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, allow_unlocked
 
-pytestmark = [pytest.mark.usefixtures("key", "_quick_retries"), EACH_MODE]
+pytestmark = [pytest.mark.usefixtures("key", "quick_retries"), EACH_MODE]
 
 
 class TestEachAttempt:

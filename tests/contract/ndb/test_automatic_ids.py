@@ -13,7 +13,7 @@ import userlock_emulator
 from tests.contract.ndb.models import Marked, VideoLog
 from userlock.ndb import commits
 
-pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
+pytestmark = pytest.mark.usefixtures("context", "quick_retries")
 
 
 def put_a_log(model: type[VideoLog] = VideoLog, **options: Any) -> VideoLog:

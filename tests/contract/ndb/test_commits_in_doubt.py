@@ -17,7 +17,7 @@ from tests.contract.ndb.servers import Wire
 from userlock.stores import MemoryStore
 from userlock.testing import allow_unlocked
 
-pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
+pytestmark = pytest.mark.usefixtures("context", "quick_retries")
 
 
 def new(model: Any, name: str = "ann", points: int = 0) -> Any:

@@ -19,14 +19,7 @@ from userlock.ndb.provenance import version_of
 from userlock.outbox.rows import JobRow, RelayRow, new_key
 from userlock.waits import run
 
-pytestmark = pytest.mark.usefixtures("context")
-
-
-@pytest.fixture(autouse=True)
-def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ask again at once."""
-    monkeypatch.setattr(direct.again, "_initial", 0.001)
-    monkeypatch.setattr(direct.again, "_maximum", 0.001)
+pytestmark = pytest.mark.usefixtures("context", "quick_retries")
 
 
 def job(owner: str = "ann") -> Any:

@@ -162,11 +162,7 @@ EACH_RENAME = pytest.mark.parametrize(
 @EACH_RENAME
 class TestRenames:
     def test_no_update_is_lost(
-        self,
-        key: Any,
-        rename: Callable[[Any, Any], None],
-        store: MemoryStore,
-        elsewhere: Elsewhere,
+        self, key: Any, rename: Callable[[Any, Any], None], store: MemoryStore, elsewhere: Elsewhere
     ) -> None:
         def act() -> None:
             entity = key.get()
@@ -186,10 +182,7 @@ class TestRenames:
 
 
 def test_without_the_fence_an_update_is_lost(
-    key: Any,
-    store: MemoryStore,
-    elsewhere: Elsewhere,
-    monkeypatch: pytest.MonkeyPatch,
+    key: Any, store: MemoryStore, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The negative control."""
     monkeypatch.setattr(commits, "build_on", lambda *_: None)

@@ -37,7 +37,7 @@ class VideoLog(userlock.UserModel):
     return both.run({"__name__": "page", "ndb": ndb, "userlock": userlock})
 
 
-@pytest.mark.usefixtures("context", "_quick_retries")
+@pytest.mark.usefixtures("context", "quick_retries")
 def test_a_write_is_recognised_after_a_lost_reply(
     names: dict[str, Any], datastore: userlock_emulator.Emulator
 ) -> None:
@@ -48,7 +48,7 @@ def test_a_write_is_recognised_after_a_lost_reply(
         learner.put()  # and the object can be put again
 
 
-@pytest.mark.usefixtures("context", "_quick_retries")
+@pytest.mark.usefixtures("context", "quick_retries")
 def test_a_key_of_its_own(names: dict[str, Any], datastore: userlock_emulator.Emulator) -> None:
     with userlock.global_lock("ann"):
         datastore.faults.drop_reply(kind="VideoLog")
@@ -56,7 +56,7 @@ def test_a_key_of_its_own(names: dict[str, Any], datastore: userlock_emulator.Em
         assert names["VideoLog"].query().count() == 1
 
 
-@pytest.mark.usefixtures("context", "_quick_retries")
+@pytest.mark.usefixtures("context", "quick_retries")
 def test_without_one_it_is_in_doubt(
     names: dict[str, Any], datastore: userlock_emulator.Emulator
 ) -> None:

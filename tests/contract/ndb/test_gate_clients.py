@@ -31,15 +31,6 @@ from tests.contract.ndb.gates import (
 )
 from userlock.ndb import capabilities, stub
 
-
-@pytest.fixture
-def key(context: Any) -> Any:
-    """Return the key of an entity that exists."""
-    Simple(id="ann").put()
-    context.clear_cache()
-    return ndb.Key(Simple, "ann")
-
-
 # --- every client -----------------------------------------------------------------------------
 
 

@@ -14,9 +14,9 @@ from google.cloud.datastore_v1.types import datastore as datastore_types
 from google.cloud.ndb import _datastore_api
 
 import userlock
-from tests.contract.ndb.caches import EmptyGlobalCache
 from tests.contract.ndb.gates import SENDERS, Send, Simple, mutation, request_of
 from tests.contract.ndb.models import Learner, Plain
+from tests.contract.ndb.servers import EmptyGlobalCache
 from tests.contract.ndb.test_gate import CHANGES, Change, other_deletes
 from userlock.ndb import stub
 

@@ -29,7 +29,7 @@ from userlock.constraints import Unique
 from userlock.ndb import calls, commits, pending, stub, transactions
 from userlock.stores import MemoryStore
 
-pytestmark = pytest.mark.usefixtures("key", "_quick_retries")
+pytestmark = pytest.mark.usefixtures("key", "quick_retries")
 
 
 class Late(Exception):
@@ -356,9 +356,7 @@ def test_of_the_release_of_locks_that_a_transaction_keeps(
     ["before it is waited for", "in its function", "in the loop", "before its commit is sent"],
 )
 def test_a_transaction_that_is_interrupted_ends(
-    error: type[BaseException],
-    where: str,
-    elsewhere: Elsewhere,
+    error: type[BaseException], where: str, elsewhere: Elsewhere
 ) -> None:
     """It is rolled back: nobody waits for what it has read. Nothing of it is left to the garbage
     collector, or in the cache."""

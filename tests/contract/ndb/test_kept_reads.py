@@ -22,7 +22,7 @@ from userlock.ndb.provenance import Ledger
 from userlock.stores import MemoryStore
 from userlock.testing import allow_unlocked
 
-pytestmark = pytest.mark.usefixtures("_quick_retries")
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 
 class Scene(NamedTuple):

@@ -22,7 +22,7 @@ from tests.contract.ndb.servers import READS, Wire
 from userlock.ndb import calls
 from userlock.ndb.transactions import undisguised
 
-pytestmark = [pytest.mark.usefixtures("context", "_quick_retries"), EACH_MODE]
+pytestmark = [pytest.mark.usefixtures("context", "quick_retries"), EACH_MODE]
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,7 @@ from tests.contract.ndb.programs import (
 from userlock.ndb import checks
 from userlock.ndb.context import Attempt
 
-pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
+pytestmark = pytest.mark.usefixtures("context", "quick_retries")
 
 a_few = settings(
     max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

@@ -19,7 +19,7 @@ from userlock.stores import MemoryStore
 from userlock_emulator.datastore.errors import Code
 from userlock_emulator.datastore.faults import Fault, Rule
 
-pytestmark = [pytest.mark.usefixtures("context", "_quick_retries"), EACH_MODE]
+pytestmark = [pytest.mark.usefixtures("context", "quick_retries"), EACH_MODE]
 
 
 @pytest.fixture(autouse=True)
@@ -127,9 +127,7 @@ class TestApplied:
 
     @pytest.mark.parametrize("step", [add_to_unmarked, create_it])
     def test_is_in_doubt_otherwise_and_not_run_again(
-        self,
-        datastore: userlock_emulator.Emulator,
-        step: Callable[[], None],
+        self, datastore: userlock_emulator.Emulator, step: Callable[[], None]
     ) -> None:
         work = Work(step)
         drop_reply(datastore)

@@ -23,7 +23,7 @@ from userlock.stores import MemoryStore
 from userlock_emulator.datastore.errors import Code
 from userlock_emulator.datastore.faults import Rule
 
-pytestmark = [pytest.mark.usefixtures("key", "_quick_retries"), EACH_MODE]
+pytestmark = [pytest.mark.usefixtures("key", "quick_retries"), EACH_MODE]
 
 
 class TestOwnErrors:

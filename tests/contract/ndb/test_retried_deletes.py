@@ -17,7 +17,7 @@ from tests.contract.ndb.models import Learner
 from tests.contract.ndb.test_fencing_table import RIVALS, under_lock
 from userlock.stores import MemoryStore
 
-pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
+pytestmark = pytest.mark.usefixtures("context", "quick_retries")
 
 
 @pytest.fixture(autouse=True)
@@ -29,11 +29,7 @@ def _others_may_be_written() -> None:
 @pytest.mark.parametrize("rival", RIVALS.values(), ids=RIVALS.keys())
 class TestASecondAttempt:
     def test_of_a_delete(
-        self,
-        key: Any,
-        rival: Callable[[Any], None],
-        store: MemoryStore,
-        elsewhere: Elsewhere,
+        self, key: Any, rival: Callable[[Any], None], store: MemoryStore, elsewhere: Elsewhere
     ) -> None:
         """ndb leaves the delete of the first attempt in the cache around it."""
         meanwhile: list[Facts] = []

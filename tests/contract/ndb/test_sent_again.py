@@ -23,7 +23,7 @@ from tests.contract.ndb.servers import Wire
 from userlock.ndb.writes import Write
 from userlock.testing import ManualClock
 
-pytestmark = pytest.mark.usefixtures("_quick_retries")
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 Lapse = Callable[[Any], None]
 

@@ -13,7 +13,7 @@ import userlock
 import userlock_emulator
 from tests.contract.ndb.actions import add_points, stored_points
 
-pytestmark = pytest.mark.usefixtures("key", "_quick_retries")
+pytestmark = pytest.mark.usefixtures("key", "quick_retries")
 INDEPENDENT = ndb.TransactionOptions.INDEPENDENT
 
 

@@ -71,10 +71,7 @@ def mailbox() -> Mailbox:
 
 @pytest.fixture
 def outbox(
-    ndb_client: ndb.Client,
-    mailbox: Mailbox,
-    clock: ManualClock,
-    service: userlock.LockService,
+    ndb_client: ndb.Client, mailbox: Mailbox, clock: ManualClock, service: userlock.LockService
 ) -> Iterator[Outbox]:
     """Provide an outbox inside an ndb context."""
     outbox = Outbox(

@@ -105,11 +105,7 @@ def _wait_for_questions(asked: list[int]) -> None:
     ids=["a thread starts", "in gRPC", "in ndb", "waiting for a lock", "the control"],
 )
 def test_a_run_is_not_ended_where_it_would_hang(
-    module: str,
-    starting: dict[Any, Any],
-    waited: bool,
-    box: Box,
-    monkeypatch: pytest.MonkeyPatch,
+    module: str, starting: dict[Any, Any], waited: bool, box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Python 3.11 would end a thread that starts; of a call under way, the reply could be lost."""
     in_module = types.FunctionType(_wait_for_questions.__code__, {"__name__": module})

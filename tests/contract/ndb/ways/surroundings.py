@@ -7,7 +7,7 @@ from typing import Any
 
 from google.cloud import ndb
 
-from tests.contract.ndb.caches import EmptyGlobalCache
+from tests.contract.ndb.servers import EmptyGlobalCache
 from tests.contract.ndb.ways.lookups import key_of
 from tests.contract.ndb.ways.models import Person
 from tests.contract.ndb.ways.tables import Gives, by_somebody_else, in_thread, way_in

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from google.cloud import ndb
 from google.cloud.ndb import model as ndb_model
 
 import userlock
@@ -263,10 +262,6 @@ def test_a_protection_is_missed(control: Control) -> None:
 
 class TestStampsInTheGlobalCache:
     """Entities from there are fenced like those from Datastore."""
-
-    @pytest.fixture
-    def wire(self, context: Any, ndb_client: ndb.Client) -> Wire:
-        return Wire(ndb_client)
 
     def rpcs_of_a_get(self, wire: Wire) -> list[str]:
         """Get an entity from the cache, which another request has changed past it, and put it.

@@ -89,10 +89,7 @@ def test_cloud_tasks_and_the_endpoint(
 
 @pytest.mark.parametrize("kind", ["Worker", pytest.param("SimpleWorker", marks=pytest.mark.slow)])
 def test_rq_and_its_worker(
-    ndb_client: ndb.Client,
-    own_redis: RedisServer,
-    monkeypatch: pytest.MonkeyPatch,
-    kind: str,
+    ndb_client: ndb.Client, own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """One forks for each job, and imports the app in the child."""
     monkeypatch.setenv("TEST_RQ", own_redis.address)
