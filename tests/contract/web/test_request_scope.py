@@ -116,41 +116,33 @@ class TestTerms:
         return found
 
     @pytest.mark.parametrize(
-        ("options", "path", "header", "expected"),
+        ("platform", "options", "path", "header", "expected"),
         [
-            *(({}, "/answers", header, ("batch", *INTERACTIVE)) for header in BATCH_HEADERS),
-            ({}, "/answers", "", ("interactive", *INTERACTIVE)),
+            *(("", {}, "/answers", header, ("batch", *INTERACTIVE)) for header in BATCH_HEADERS),
+            ("", {}, "/answers", "", ("interactive", *INTERACTIVE)),
+            ("standard", {}, "/answers", "X-CloudTasks-QueueName", ("batch", *INTERACTIVE)),
             # The controls: sources that are proven have the wait and the lease of batch.
             *(
-                ({"batch_prefixes": ["/tasks/"]}, "/tasks/nightly", header, ("batch", *BATCH))
+                ("", {"batch_prefixes": ["/tasks/"]}, "/tasks/nightly", header, ("batch", *BATCH))
                 for header in ("", "X-CloudTasks-QueueName")
             ),
-            ({"trusted_headers": ["X-Mine"]}, "/answers", "X-Mine", ("batch", *BATCH)),
+            ("", {"trusted_headers": ["X-Mine"]}, "/answers", "X-Mine", ("batch", *BATCH)),
+            ("standard", {}, "/answers", APP_ENGINE_HEADERS[0], ("batch", *BATCH)),
         ],
     )
     def test_what_a_request_gets(
         self,
         service: userlock.LockService,
+        monkeypatch: pytest.MonkeyPatch,
+        platform: str,
         options: dict[str, Any],
         path: str,
         header: str,
         expected: tuple[Any, ...],
     ) -> None:
+        if platform:
+            monkeypatch.setenv("GAE_ENV", platform)
         assert self.terms(service, options, path, header) == {expected}
-
-    @pytest.mark.parametrize(
-        ("header", "expected"),
-        [(APP_ENGINE_HEADERS[0], BATCH), ("X-CloudTasks-QueueName", INTERACTIVE)],
-    )
-    def test_on_app_engine(
-        self,
-        service: userlock.LockService,
-        monkeypatch: pytest.MonkeyPatch,
-        header: str,
-        expected: tuple[int, float],
-    ) -> None:
-        monkeypatch.setenv("GAE_ENV", "standard")
-        assert self.terms(service, {}, "/answers", header) == {("batch", *expected)}
 
     def test_taking_a_yielded_lock_back(
         self, service: userlock.LockService, clock: ManualClock
