@@ -255,22 +255,21 @@ class TestPartialCommits:
         assert type(None) not in self.create_three()
 
 
-class TestLegacyMode:
-    def test_more_than_a_transaction_may_touch_in_the_legacy_mode(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        with userlock_emulator.start(concurrency_mode="optimistic-with-entity-groups") as legacy:
-            monkeypatch.setenv("DATASTORE_EMULATOR_HOST", legacy.host)
-            client = ndb.Client(project="legacy")
-            # Within the context of the other client.
-            with ndb.context.get_context().new(client=client).use():
-                with allow_unlocked("arranging data"):
-                    new(Learner, "learner-40", 7)
-                    learners = [Learner(id=f"learner-{number}") for number in range(60)]
-                    futures = ndb.put_multi_async(learners)
-                    errors = [future.exception() for future in futures if future.wait() is None]
-                assert [number for number, error in enumerate(errors) if error] == [40]
-                assert Learner.query().count() == 60
+def test_more_than_a_transaction_may_touch_in_the_legacy_mode(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with userlock_emulator.start(concurrency_mode="optimistic-with-entity-groups") as legacy:
+        monkeypatch.setenv("DATASTORE_EMULATOR_HOST", legacy.host)
+        client = ndb.Client(project="legacy")
+        # Within the context of the other client.
+        with ndb.context.get_context().new(client=client).use():
+            with allow_unlocked("arranging data"):
+                new(Learner, "learner-40", 7)
+                learners = [Learner(id=f"learner-{number}") for number in range(60)]
+                futures = ndb.put_multi_async(learners)
+                errors = [future.exception() for future in futures if future.wait() is None]
+            assert [number for number, error in enumerate(errors) if error] == [40]
+            assert Learner.query().count() == 60
 
 
 class TestDeletes:
