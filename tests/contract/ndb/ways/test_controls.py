@@ -114,7 +114,8 @@ class Control:
     says: str = ""
 
     def __str__(self) -> str:
-        return f"{self.off} off: {self.read.__name__}, {self.write.__name__}, {self.situation}"
+        ways = f"{_way_in(self.read).name}, {_way_out(self.write).name}"
+        return f"{self.off} off: {ways}, {self.situation}"
 
 
 _CHANGED = "changed by another request in between"
