@@ -1,4 +1,4 @@
-"""The examples of writes in docs/fencing.md."""
+"""The examples in docs/fencing.md. The table: ways/test_docs.py."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from google.cloud import ndb
 
 import userlock
 import userlock_emulator
-from tests.documents import Page
+from tests.contract.ndb.models import Learner
+from tests.documents import Block, Page
 
 PAGE = Page("docs/fencing.md")
 MODEL = PAGE.take("python", "WriteIdProperty")
 ALLOCATED = PAGE.take("python", "allocate_ids")
 DOCTOR = PAGE.take("sh", "userlock doctor")
+ASKED_BEFORE = PAGE.take("python", "get_async")
 
 
 @pytest.fixture
@@ -79,3 +81,27 @@ def test_the_command(datastore: userlock_emulator.Emulator) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "base_version" in done.stdout
+
+
+# --- reads --------------------------------------------------------------------------------------
+
+
+def run(block: Block) -> None:
+    with userlock.global_lock("ann"):
+        Learner(id="ann").put()
+    ndb.get_context().cache.clear()
+    keys = {"learner_key": ndb.Key(Learner, "ann"), "other_key": ndb.Key(Learner, "bob")}
+    block.run({"userlock": userlock, **keys})
+
+
+@pytest.mark.usefixtures("context")
+def test_a_look_up_sent_before_the_lock_is_not_read_under_it() -> None:
+    with pytest.raises(userlock.ReadWithoutLock):
+        run(ASKED_BEFORE)
+
+
+@pytest.mark.usefixtures("context")
+def test_without_the_second_line_it_lands() -> None:
+    lines = ASKED_BEFORE.text.splitlines(keepends=True)
+    assert lines[1].startswith("other_key.get()")
+    run(dataclasses.replace(ASKED_BEFORE, text="".join([lines[0], *lines[2:]])))
