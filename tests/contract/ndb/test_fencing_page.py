@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import shlex
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -16,6 +13,7 @@ import userlock
 import userlock_emulator
 from tests.contract.ndb.models import Learner
 from tests.documents import Block, Page
+from tests.interpreters import run_python
 
 PAGE = Page("docs/fencing.md")
 MODEL = PAGE.take("python", "WriteIdProperty")
@@ -72,13 +70,7 @@ def test_without_one_it_is_in_doubt(
 def test_the_command(datastore: userlock_emulator.Emulator) -> None:
     program, *arguments = shlex.split(DOCTOR.text)
     assert program == "userlock"
-    done = subprocess.run(
-        [sys.executable, "-m", program, *arguments],
-        env={**os.environ, **datastore.env},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python("-m", program, *arguments, env=datastore.env)
     assert done.returncode == 0, done.stderr
     assert "base_version" in done.stdout
 

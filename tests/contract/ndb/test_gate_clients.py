@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -29,6 +26,7 @@ from tests.contract.ndb.gates import (
     stale,
     stored,
 )
+from tests.interpreters import run_python
 from userlock.ndb import capabilities, stub
 
 # --- every client -----------------------------------------------------------------------------
@@ -308,14 +306,7 @@ def test_clients_and_contexts_that_are_older_than_the_import(
 ) -> None:
     """In a process of its own, as this one has imported userlock."""
     datastore.reset()
-    process = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", _OLDER],
-        env=os.environ | datastore.env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    process = run_python("-W", "ignore", "-c", _OLDER, env=datastore.env)
     assert process.returncode == 0, process.stderr
     expected = ["True", "StaleWriteError", *["WriteNotFenced"] * 4, 1]
     assert json.loads(process.stdout) == [expected, expected]

@@ -8,8 +8,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +22,7 @@ import userlock
 import userlock_emulator
 from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
 from tests.contract.ndb.models import Learner
+from tests.interpreters import run_python
 from tests.waiting import wait_until
 from userlock.constraints import Unique
 from userlock.ndb import calls, commits, pending, stub, transactions
@@ -408,9 +407,8 @@ with ndb.Client().context():
     except KeyError:
         print("left")
 """
-    command = [sys.executable, "-c", program]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert ended.stdout == "left\n"
+    ended = run_python("-c", program)
+    assert (ended.returncode, ended.stdout) == (0, "left\n"), ended.stderr
 
 
 @pytest.mark.parametrize("error", [Late, Stopped], indirect=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+
+from tests.interpreters import run_python
 
 #: Code that changes the installed ndb, and the message about it.
 CHANGES = {
@@ -33,14 +33,7 @@ def imported(change: str, name: str = "Model") -> subprocess.CompletedProcess[st
         "import userlock",
         f"userlock.{name}",
     )
-    return subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", "\n".join(lines)],
-        cwd=Path(__file__).parents[3],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return run_python("-W", "ignore", "-c", "\n".join(lines))
 
 
 @pytest.mark.parametrize("what", CHANGES)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -16,6 +13,7 @@ import userlock_emulator
 from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions, connect
 from tests.contract.ndb.test_capabilities import FINE, verdicts
 from tests.contract.ndb.test_gate import Change, other_deletes, other_messages
+from tests.interpreters import run_python
 from userlock.admin import ndb as admin
 from userlock.admin.health import Finding, Findings, Verdict
 from userlock.admin.ndb import KIND, THROUGH_NDB, examine
@@ -178,13 +176,6 @@ def test_an_ndb_that_lacks_something(
         f"from google.cloud.ndb import _datastore_api; del _datastore_api.{name};"
         "from userlock.cli import main; raise SystemExit(main(['doctor', '--datastore']))"
     )
-    process = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | datastore.env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    process = run_python("-c", code, env=datastore.env)
     assert process.returncode == 1, process.stderr
     assert says in " ".join(process.stdout.split())

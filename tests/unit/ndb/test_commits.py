@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +10,7 @@ import pytest
 from google.api_core import exceptions as errors
 from google.cloud.datastore_v1.types import datastore as datastore_types
 
+from tests.interpreters import run_python
 from userlock.constraints import claims as claim_rows
 from userlock.ndb import commits
 from userlock.ndb.commits import (
@@ -219,7 +218,8 @@ def test_it_does_not_import_ndb() -> None:
         "spec.loader.exec_module(module)\n"
         "assert not [name for name in sys.modules if 'ndb' in name], sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    process = run_python("-c", code)
+    assert process.returncode == 0, process.stderr
 
 
 def test_the_answers_of_several_commits_are_put_together() -> None:

@@ -37,7 +37,7 @@ def without_haste(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def served(app: flask.Flask, port: int) -> Iterator[None]:
+def served(app: Any, port: int) -> Iterator[None]:
     server = werkzeug.serving.make_server("127.0.0.1", port, app, threaded=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
