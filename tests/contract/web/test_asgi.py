@@ -149,11 +149,6 @@ def app(ndb_client: ndb.Client, service: userlock.LockService) -> fastapi.FastAP
             if but:
                 raise KeyError(but)
 
-    @app.post("/blocking/{user}")
-    async def blocking(user: str) -> None:
-        with userlock.global_lock(user):
-            pass
-
     @app.post("/unlocked/{user}")
     def unlocked(user: str) -> int:
         return put_a_coin(user)
@@ -231,15 +226,6 @@ def test_too_many_wait(ask: Ask, service: userlock.LockService) -> None:
         assert (answer.status, answer.json["error"]) == (429, "TooManyWaiting")
         service.release(lease)
         assert sorted(each.result().json for each in waiting) == [1, 2, 3, 4, 5]
-
-
-def test_a_with_that_would_block_the_loop_raises(
-    ask: Ask, service: userlock.LockService, caplog: pytest.LogCaptureFixture
-) -> None:
-    lease = service.acquire("ann")
-    assert ask("/blocking/ann").status == 500
-    service.release(lease)
-    assert ask("/blocking/ann").status == 200
 
 
 @pytest.mark.parametrize(

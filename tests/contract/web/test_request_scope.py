@@ -35,11 +35,6 @@ REQUEST_SCOPE = RequestScope(batch_prefixes=["/tasks/"])
 
 
 @given(headers)
-def test_no_header_makes_batch_work_interactive(sent: Headers) -> None:
-    assert REQUEST_SCOPE.priority_of("/tasks/nightly", sent.__contains__) == (Priority.BATCH, True)
-
-
-@given(headers)
 def test_only_headers_of_task_queues_give_batch_priority(sent: Headers) -> None:
     known = any(name in sent for name in BATCH_HEADERS)
     found, is_batch_work = REQUEST_SCOPE.priority_of("/answers", sent.__contains__)
