@@ -17,7 +17,6 @@ import userlock_emulator
 from tests.contract.constraints.models import (
     Campaign,
     Owner,
-    Screen,
     Seat,
     check_claims,
     claims,
@@ -226,25 +225,6 @@ def test_a_busy_owner_is_waited_for_once_and_reported(
     with userlock.global_lock("ann"):
         problems = audited(repair=True)
         assert [each.repaired for each in problems] == [True] * 3, "the lock is held here"
-
-
-def test_other_policies() -> None:
-    seat = Seat(id="a", row="A", number=1, code="x")
-    seat.put()
-
-    @ndb.transactional()
-    def upload() -> Any:
-        made = Screen(file_name="home.png")
-        made.put()
-        return made
-
-    screen = upload()
-    for each in (seat, screen):
-        remove_row(each)
-    for model, values in ((Seat, 2), (Screen, 1)):
-        assert kinds(audited(repair=False, model=model)) == ["unclaimed"] * values
-        assert all(problem.repaired for problem in audited(repair=True, model=model))
-        assert audited(repair=False, model=model) == []
 
 
 def test_it_goes_on_while_others_write(
