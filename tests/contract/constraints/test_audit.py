@@ -13,7 +13,6 @@ from google.cloud import datastore as plain_datastore
 from google.cloud import ndb
 
 import userlock
-import userlock_emulator
 from tests.contract.constraints.models import (
     Campaign,
     Owner,
@@ -29,6 +28,7 @@ from userlock.constraints.audit import Audit, Problem, constrained_models
 from userlock.constraints.claims import ClaimRow
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, allow_unlocked
+from userlock_emulator import Emulator
 
 pytestmark = pytest.mark.usefixtures("context", "quick_retries")
 
@@ -201,7 +201,7 @@ def test_one_that_cannot_be_read_does_not_hide_the_others(monkeypatch: pytest.Mo
     assert "\x1b" not in failed.error
 
 
-def test_a_row_in_conflict_does_not_hide_the_others(datastore: userlock_emulator.Emulator) -> None:
+def test_a_row_in_conflict_does_not_hide_the_others(datastore: Emulator) -> None:
     plant_void_rows()
     datastore.faults.abort(4, kind="UserLockClaim")  # each attempt at the first
     problems = audited(repair=True)
@@ -227,9 +227,7 @@ def test_a_busy_owner_is_waited_for_once_and_reported(
         assert [each.repaired for each in problems] == [True] * 3, "the lock is held here"
 
 
-def test_it_goes_on_while_others_write(
-    ndb_client: ndb.Client, datastore: userlock_emulator.Emulator
-) -> None:
+def test_it_goes_on_while_others_write(ndb_client: ndb.Client, datastore: Emulator) -> None:
     """A put between the first look and the second one is no problem."""
     put("Summer")
     work = Audit()

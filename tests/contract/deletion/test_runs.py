@@ -11,7 +11,6 @@ import pytest
 from google.cloud import ndb
 
 import userlock
-import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.deletion.conftest import (
     Album,
@@ -30,6 +29,7 @@ from userlock.deletion.run import Run
 from userlock.deletion.walk import Walk
 from userlock.stores import MemoryStore
 from userlock.testing import allow_unlocked
+from userlock_emulator import Emulator
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_top_down_a_crash_leaves_orphans(albums: Albums, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("kind", ["Picture", "Remark", "UserLockDeletion"])
-def test_lost_replies(albums: Albums, datastore: userlock_emulator.Emulator, kind: str) -> None:
+def test_lost_replies(albums: Albums, datastore: Emulator, kind: str) -> None:
     albums.fill()
     datastore.faults.drop_reply(3, kind=kind)
     albums.delete(album_key())

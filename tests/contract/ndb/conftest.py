@@ -9,13 +9,13 @@ import pytest
 from google.cloud import ndb
 
 import userlock
-import userlock_emulator
 from tests.contract.ndb.actions import forget_reads
 from tests.contract.ndb.models import Learner
 from tests.contract.ndb.servers import Wire, connect
 from tests.unit.emulator.waiting import Started
 from tests.waiting import wait_until
 from userlock.events import LISTENERS, Event
+from userlock_emulator import Emulator
 
 
 @pytest.fixture
@@ -29,9 +29,7 @@ def key(context: Any) -> Any:
 
 
 @pytest.fixture
-def beside(
-    ndb_client: ndb.Client, datastore: userlock_emulator.Emulator
-) -> Callable[[Callable[[], None]], Started]:
+def beside(ndb_client: ndb.Client, datastore: Emulator) -> Callable[[Callable[[], None]], Started]:
     """Act as `elsewhere` does, and go on if that has to wait for a transaction of ours."""
 
     def run(action: Callable[[], None]) -> Started:

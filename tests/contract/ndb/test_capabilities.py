@@ -11,13 +11,13 @@ import pytest
 from google.cloud import ndb
 
 import userlock
-import userlock_emulator
 from tests.contract.ndb.actions import forget_reads
 from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions, connect
 from userlock.admin.health import Finding, Verdict
 from userlock.admin.ndb import examine_client
 from userlock.ndb import capabilities
 from userlock.ndb.capabilities import BASE_VERSION, INSERTS, KIND, REACHABLE, VERSIONS
+from userlock_emulator import Emulator
 
 
 class WithoutInserts(Wire):
@@ -83,7 +83,7 @@ def test_each_kind_of_server(ndb_client: ndb.Client, kind: type[Wire], wrong: se
 
 @pytest.mark.parametrize("rpc", ["Commit", "Lookup", "RunQuery"])
 def test_an_rpc_that_fails_is_a_finding(
-    ndb_client: ndb.Client, datastore: userlock_emulator.Emulator, rpc: str
+    ndb_client: ndb.Client, datastore: Emulator, rpc: str
 ) -> None:
     """This holds for each of them, and the entity is removed as far as possible."""
     for skip in itertools.count():
@@ -102,9 +102,7 @@ def test_an_rpc_that_fails_is_a_finding(
     assert left_over(ndb_client) == 0
 
 
-def test_a_named_database_and_a_namespace(
-    datastore: userlock_emulator.Emulator, ndb_client: Any
-) -> None:
+def test_a_named_database_and_a_namespace(datastore: Emulator, ndb_client: Any) -> None:
     client = ndb.Client(database="other", namespace="tenant")
     findings = probe(client)
     assert verdicts(findings) == FINE
@@ -133,7 +131,7 @@ class TestAskingOnce:
         assert not wire.rpcs
 
     def test_a_server_that_does_not_answer_is_asked_again(
-        self, ndb_client: ndb.Client, datastore: userlock_emulator.Emulator
+        self, ndb_client: ndb.Client, datastore: Emulator
     ) -> None:
         """Without an answer, the result is neither yes nor no."""
         wire = connect(ndb_client, WithoutBaseVersion)

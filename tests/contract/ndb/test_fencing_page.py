@@ -10,10 +10,10 @@ import pytest
 from google.cloud import ndb
 
 import userlock
-import userlock_emulator
 from tests.contract.ndb.models import Learner
 from tests.documents import Block, Page
 from tests.interpreters import run_python
+from userlock_emulator import Emulator
 
 PAGE = Page("docs/fencing.md")
 MODEL = PAGE.take("python", "WriteIdProperty")
@@ -39,7 +39,7 @@ class VideoLog(userlock.UserModel):
 
 @pytest.mark.usefixtures("context", "quick_retries")
 def test_a_write_is_recognised_after_a_lost_reply(
-    names: dict[str, Any], datastore: userlock_emulator.Emulator
+    names: dict[str, Any], datastore: Emulator
 ) -> None:
     with userlock.global_lock("ann"):
         learner = names["Learner"](id="ann")
@@ -49,7 +49,7 @@ def test_a_write_is_recognised_after_a_lost_reply(
 
 
 @pytest.mark.usefixtures("context", "quick_retries")
-def test_a_key_of_its_own(names: dict[str, Any], datastore: userlock_emulator.Emulator) -> None:
+def test_a_key_of_its_own(names: dict[str, Any], datastore: Emulator) -> None:
     with userlock.global_lock("ann"):
         datastore.faults.drop_reply(kind="VideoLog")
         ALLOCATED.run(names)
@@ -57,9 +57,7 @@ def test_a_key_of_its_own(names: dict[str, Any], datastore: userlock_emulator.Em
 
 
 @pytest.mark.usefixtures("context", "quick_retries")
-def test_without_one_it_is_in_doubt(
-    names: dict[str, Any], datastore: userlock_emulator.Emulator
-) -> None:
+def test_without_one_it_is_in_doubt(names: dict[str, Any], datastore: Emulator) -> None:
     """The negative control."""
     with userlock.global_lock("ann"):
         datastore.faults.drop_reply(kind="VideoLog")
@@ -67,7 +65,7 @@ def test_without_one_it_is_in_doubt(
             names["VideoLog"](learner_id="ann").put()
 
 
-def test_the_command(datastore: userlock_emulator.Emulator) -> None:
+def test_the_command(datastore: Emulator) -> None:
     program, *arguments = shlex.split(DOCTOR.text)
     assert program == "userlock"
     done = run_python("-m", program, *arguments, env=datastore.env)

@@ -14,7 +14,6 @@ from google.cloud import ndb
 from google.cloud.datastore_v1.types import datastore as datastore_types
 
 import userlock
-import userlock_emulator
 from tests.contract.ndb.actions import Elsewhere
 from tests.contract.ndb.gates import (
     BELOW_THE_MODEL,
@@ -28,6 +27,7 @@ from tests.contract.ndb.gates import (
 )
 from tests.interpreters import run_python
 from userlock.ndb import capabilities, stub
+from userlock_emulator import Emulator
 
 # --- every client -----------------------------------------------------------------------------
 
@@ -301,9 +301,7 @@ print(json.dumps(results))
 """
 
 
-def test_clients_and_contexts_that_are_older_than_the_import(
-    datastore: userlock_emulator.Emulator,
-) -> None:
+def test_clients_and_contexts_that_are_older_than_the_import(datastore: Emulator) -> None:
     """In a process of its own, as this one has imported userlock."""
     datastore.reset()
     process = run_python("-W", "ignore", "-c", _OLDER, env=datastore.env)

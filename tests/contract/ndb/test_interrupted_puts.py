@@ -19,7 +19,6 @@ from google.cloud import ndb
 from google.cloud.ndb import _datastore_api, _eventloop, _remote
 
 import userlock
-import userlock_emulator
 from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
 from tests.contract.ndb.models import Learner
 from tests.interpreters import run_python
@@ -27,6 +26,7 @@ from tests.waiting import wait_until
 from userlock.constraints import Unique
 from userlock.ndb import calls, commits, pending, stub, transactions
 from userlock.stores import MemoryStore
+from userlock_emulator import Emulator
 
 pytestmark = pytest.mark.usefixtures("key", "quick_retries")
 
@@ -159,7 +159,7 @@ def put_beside_a_failing_hook(held: Any) -> Any:
 
 @pytest.fixture
 def leave(
-    datastore: userlock_emulator.Emulator, monkeypatch: pytest.MonkeyPatch
+    datastore: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Callable[[Any], Any], Any], list[bool]]:
     """Leave the lock by an interrupted put. Returns whether each wait at the end has ended it."""
     ended: list[bool] = []
@@ -208,7 +208,7 @@ def test_of_a_signal(leave: Any, put: Callable[[Any], Any], error: type[BaseExce
 def test_of_a_signal_before_it_is_sent(
     put: Callable[[Any], Any],
     error: type[BaseException],
-    datastore: userlock_emulator.Emulator,
+    datastore: Emulator,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The lock is left at once: no reply comes."""
@@ -276,7 +276,7 @@ def test_it_does_not_wait_for_ever(
     error: type[BaseException],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    datastore: userlock_emulator.Emulator,
+    datastore: Emulator,
 ) -> None:
     monkeypatch.setattr(pending, "_PATIENCE", 0.05)
     with datastore.faults.hold(kind="TestedLearner") as held:
@@ -298,10 +298,7 @@ def test_the_control_leaves_it_on_its_way(
 @pytest.mark.parametrize("releases", [True, False], ids=["released", "control"])
 @pytest.mark.parametrize("error", [Late], indirect=True)
 def test_of_a_transaction_with_a_lock_of_its_own(
-    error: type[BaseException],
-    releases: bool,
-    datastore: userlock_emulator.Emulator,
-    monkeypatch: pytest.MonkeyPatch,
+    error: type[BaseException], releases: bool, datastore: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is released when the commit has landed, although nobody waits for that any more."""
 
@@ -454,7 +451,7 @@ def test_of_several_at_once(error: type[BaseException], key: ndb.Key) -> None:
 
 @pytest.mark.parametrize("error", [Late], indirect=True)
 def test_of_a_tasklet_that_waits_for_a_transaction(
-    error: type[BaseException], datastore: userlock_emulator.Emulator
+    error: type[BaseException], datastore: Emulator
 ) -> None:
     """The end of the scope waits for the commit, and releases the lock of the transaction."""
 

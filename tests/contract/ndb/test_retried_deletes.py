@@ -11,11 +11,11 @@ from google.api_core import exceptions as google_errors
 from google.cloud import ndb
 
 import userlock
-import userlock_emulator
 from tests.contract.ndb.actions import Elsewhere, Facts, stored, stored_elsewhere
 from tests.contract.ndb.models import Learner
 from tests.contract.ndb.test_fencing_table import RIVALS, under_lock
 from userlock.stores import MemoryStore
+from userlock_emulator import Emulator
 
 pytestmark = pytest.mark.usefixtures("context", "quick_retries")
 
@@ -53,7 +53,7 @@ class TestASecondAttempt:
         self,
         key: Any,
         rival: Callable[[Any], None],
-        datastore: userlock_emulator.Emulator,
+        datastore: Emulator,
         store: MemoryStore,
         elsewhere: Elsewhere,
     ) -> None:
@@ -79,9 +79,7 @@ class TestASecondAttempt:
         assert stored_elsewhere(key, elsewhere) == ((1, None) if gone else meanwhile[0])
 
 
-def test_a_put_past_the_cache_is_deleted_in_a_second_attempt(
-    key: Any, datastore: userlock_emulator.Emulator
-) -> None:
+def test_a_put_past_the_cache_is_deleted_in_a_second_attempt(key: Any, datastore: Emulator) -> None:
     with userlock.global_lock("ann"):
         key.get()
         other = key.get(use_cache=False)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from google.cloud import ndb
 
-import userlock_emulator
 from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions, connect
 from tests.contract.ndb.test_capabilities import FINE, verdicts
 from tests.contract.ndb.test_gate import Change, other_deletes, other_messages
@@ -19,6 +18,7 @@ from userlock.admin.health import Finding, Findings, Verdict
 from userlock.admin.ndb import KIND, THROUGH_NDB, examine
 from userlock.ndb import capabilities, commits
 from userlock.ndb.capabilities import REACHABLE, installed_release
+from userlock_emulator import Emulator
 from userlock_emulator.datastore.errors import Code
 from userlock_emulator.datastore.faults import Rule
 
@@ -54,7 +54,7 @@ def test_there_is_no_project(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "could not be determined" in finding.says
 
 
-def test_all_findings(datastore: userlock_emulator.Emulator, ndb_client: ndb.Client) -> None:
+def test_all_findings(datastore: Emulator, ndb_client: ndb.Client) -> None:
     findings = examine()
     assert verdicts(findings) == {**FINE, THROUGH_NDB: "ok"}
     assert list(verdicts(findings))[-2:] == [THROUGH_NDB, "emulator"]
@@ -84,9 +84,7 @@ def test_each_kind_of_server(
 
 
 @pytest.mark.parametrize("rpc", ["Commit", "Lookup"])
-def test_an_rpc_that_fails(
-    ndb_client: ndb.Client, datastore: userlock_emulator.Emulator, rpc: str
-) -> None:
+def test_an_rpc_that_fails(ndb_client: ndb.Client, datastore: Emulator, rpc: str) -> None:
     for skip in itertools.count(0, 3):
         wrong = Rule(name="wrong", code=Code.FAILED_PRECONDITION, rpc=rpc, skip=skip, count=None)
         fault = datastore.faults.plant(wrong)
@@ -168,9 +166,7 @@ class TestAnotherNdb:
         ("_NonTransactionalCommitBatch", "ended with NameError"),  # which userlock does not touch
     ],
 )
-def test_an_ndb_that_lacks_something(
-    datastore: userlock_emulator.Emulator, name: str, says: str
-) -> None:
+def test_an_ndb_that_lacks_something(datastore: Emulator, name: str, says: str) -> None:
     """In a process of its own, as this one has another ndb."""
     code = (
         f"from google.cloud.ndb import _datastore_api; del _datastore_api.{name};"

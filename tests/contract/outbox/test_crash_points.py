@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from google.cloud import ndb
 
-import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.outbox.conftest import Died, Mailbox, add_point, let_die, points, rows
 from userlock.outbox import Outbox, Retry
@@ -20,6 +19,7 @@ from userlock.outbox.relay import Relay
 from userlock.outbox.waking import Waker
 from userlock.outbox.worker import Worker
 from userlock.testing import ManualClock
+from userlock_emulator import Emulator
 
 
 class Way:
@@ -153,12 +153,7 @@ def check(transactional: bool) -> None:
     ],
 )
 def test_a_commit_that_fails(
-    way: Way,
-    datastore: userlock_emulator.Emulator,
-    transactional: bool,
-    step: str,
-    number: int,
-    fault: str,
+    way: Way, datastore: Emulator, transactional: bool, step: str, number: int, fault: str
 ) -> None:
     with getattr(datastore.faults, fault)(rpc="Commit", skip=number) as planted:
         getattr(way, step)()

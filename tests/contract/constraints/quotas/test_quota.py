@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import userlock
-import userlock_emulator
 from tests.contract.constraints.models import degraded_service
 from tests.contract.constraints.quotas.conftest import Book, Reader, Shelves
 from tests.contract.ndb.servers import Wire
@@ -22,6 +21,7 @@ from userlock.constraints import Quota, quota
 from userlock.constraints.quota import QuotaRow
 from userlock.outbox.rows import JobRow
 from userlock.stores import MemoryStore
+from userlock_emulator import Emulator
 
 
 def row(owner: str = "ann") -> Any:
@@ -169,7 +169,7 @@ def test_a_job_that_was_paused_writes_no_old_flags(shelves: Shelves, cleared: bo
 
 
 @pytest.mark.parametrize("kind", ["UserLockQuota", "Book"])
-def test_lost_replies(shelves: Shelves, datastore: userlock_emulator.Emulator, kind: str) -> None:
+def test_lost_replies(shelves: Shelves, datastore: Emulator, kind: str) -> None:
     datastore.faults.drop_reply(3, kind=kind)
     add(shelves, 0, 1, 2)
     datastore.faults.drop_reply(3, kind=kind)
@@ -285,7 +285,7 @@ def test_one_owners_error_stops_no_others(
     assert "cannot be checked" in caplog.text
 
 
-def test_the_nightly_check_ends(shelves: Shelves, datastore: userlock_emulator.Emulator) -> None:
+def test_the_nightly_check_ends(shelves: Shelves, datastore: Emulator) -> None:
     add(shelves, 0)
     assert shelves.quota.check_recent(stopped=lambda: True) == (0, 0, 0)
     datastore.faults.unavailable(None)
@@ -368,10 +368,7 @@ STEPS = st.lists(
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_the_flags_are_right_after_two_runs(
-    shelves: Shelves,
-    datastore: userlock_emulator.Emulator,
-    store: MemoryStore,
-    steps: list[tuple[str, Any, int]],
+    shelves: Shelves, datastore: Emulator, store: MemoryStore, steps: list[tuple[str, Any, int]]
 ) -> None:
     datastore.reset()
     shelves.mailbox.messages.clear()
