@@ -9,12 +9,13 @@ import pytest
 from google.cloud import ndb
 
 import userlock
-from tests.contract.ndb.actions import forget_reads
+from tests.contract.ndb.actions import Elsewhere, Overtake, forget_reads
 from tests.contract.ndb.models import Learner
 from tests.contract.ndb.servers import Wire, connect
 from tests.unit.emulator.waiting import Started
 from tests.waiting import wait_until
 from userlock.events import LISTENERS, Event
+from userlock.stores import MemoryStore
 from userlock_emulator import Emulator
 
 
@@ -40,6 +41,17 @@ def beside(ndb_client: ndb.Client, datastore: Emulator) -> Callable[[Callable[[]
         started = Started(target)
         wait_until(lambda: started.done or datastore.waiting)
         return started
+
+    return run
+
+
+@pytest.fixture
+def overtake(store: MemoryStore, elsewhere: Elsewhere) -> Overtake:
+    """Let the store forget ann's lock, and another request act."""
+
+    def run(action: Callable[[], None]) -> None:
+        store.evict("ann")
+        elsewhere(action)
 
     return run
 

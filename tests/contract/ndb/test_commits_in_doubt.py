@@ -11,7 +11,7 @@ from google.cloud import ndb
 import userlock
 import userlock_emulator
 from tests.contract.constraints.models import campaign
-from tests.contract.ndb.actions import Elsewhere, change
+from tests.contract.ndb.actions import Elsewhere, Overtake, change
 from tests.contract.ndb.models import Learner, Marked
 from tests.contract.ndb.servers import Wire
 from userlock.stores import MemoryStore
@@ -94,8 +94,7 @@ class TestPuts:
         self,
         key: Any,
         datastore: userlock_emulator.Emulator,
-        store: MemoryStore,
-        elsewhere: Elsewhere,
+        overtake: Overtake,
         monkeypatch: pytest.MonkeyPatch,
         fault: str,
         in_doubt: bool | None,
@@ -105,8 +104,7 @@ class TestPuts:
             monkeypatch.setattr(Marked, "_userlock_new_write_id", staticmethod(by_content))
         with userlock.global_lock("ann"):
             learner = key.get()
-            store.evict("ann")
-            elsewhere(lambda: change(key, 5))
+            overtake(lambda: change(key, 5))
             getattr(datastore.faults, fault)(rpc="Commit")
             learner.points += 5
             if in_doubt is None:
@@ -284,7 +282,7 @@ class TestDeletes:
         assert stored(key) is None
 
     def test_an_entity_that_was_created_again_does_not(
-        self, datastore: userlock_emulator.Emulator, store: MemoryStore, elsewhere: Elsewhere
+        self, datastore: userlock_emulator.Emulator, overtake: Overtake
     ) -> None:
         key = new(Learner)
 
@@ -295,8 +293,7 @@ class TestDeletes:
 
         with userlock.global_lock("ann"):
             key.get()
-            store.evict("ann")
-            elsewhere(replace)
+            overtake(replace)
             datastore.faults.unavailable(rpc="Commit")
             with pytest.raises(userlock.StaleWriteError) as caught:
                 key.delete()

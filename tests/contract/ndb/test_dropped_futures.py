@@ -11,12 +11,11 @@ import pytest
 from google.cloud import ndb
 
 import userlock
-from tests.contract.ndb.actions import Elsewhere, change, stored_points
+from tests.contract.ndb.actions import Elsewhere, Overtake, change, stored_points
 from tests.contract.ndb.models import Learner
 from userlock.contrib.request_scope import finish_writes
 from userlock.ndb import pending
 from userlock.ndb.writes import Delete
-from userlock.stores import MemoryStore
 
 
 @pytest.fixture
@@ -130,8 +129,7 @@ EACH_DROPPED = pytest.mark.parametrize(
 @pytest.mark.usefixtures("_ann")
 def test_a_stale_write_reaches_the_application(
     ndb_client: ndb.Client,
-    elsewhere: Elsewhere,
-    store: MemoryStore,
+    overtake: Overtake,
     drop: Callable[[Any], object],
     error: type[Exception],
 ) -> None:
@@ -140,8 +138,7 @@ def test_a_stale_write_reaches_the_application(
     def request() -> None:
         with ndb_client.context(), userlock.global_lock("ann"):
             learner = Learner.get_by_id("ann")
-            store.evict("ann")
-            elsewhere(lambda: change(learner.key, 5))
+            overtake(lambda: change(learner.key, 5))
             learner.points += 100
             drop(learner)
 

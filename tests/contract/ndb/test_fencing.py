@@ -6,7 +6,7 @@ import pytest
 from google.cloud import ndb
 
 import userlock
-from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
+from tests.contract.ndb.actions import Elsewhere, Overtake, add_five, stored_points
 from tests.contract.ndb.models import Learner
 from userlock.events import Event, StaleWrite
 from userlock.stores import MemoryStore
@@ -15,13 +15,10 @@ from userlock.testing import allow_unlocked
 pytestmark = pytest.mark.usefixtures("key")
 
 
-def test_the_error_tells_the_facts(
-    store: MemoryStore, elsewhere: Elsewhere, events: list[Event]
-) -> None:
+def test_the_error_tells_the_facts(overtake: Overtake, events: list[Event]) -> None:
     with userlock.global_lock("ann"):
         learner = Learner.get_by_id("ann")
-        store.evict("ann")
-        elsewhere(add_five)
+        overtake(add_five)
         learner.points += 100
         with pytest.raises(userlock.StaleWriteError) as caught:
             learner.put()

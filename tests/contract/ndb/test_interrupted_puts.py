@@ -19,13 +19,12 @@ from google.cloud import ndb
 from google.cloud.ndb import _datastore_api, _eventloop, _remote
 
 import userlock
-from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
+from tests.contract.ndb.actions import Elsewhere, Overtake, add_five, stored_points
 from tests.contract.ndb.models import Learner
 from tests.interpreters import run_python
 from tests.waiting import wait_until
 from userlock.constraints import Unique
 from userlock.ndb import calls, commits, pending, stub, transactions
-from userlock.stores import MemoryStore
 from userlock_emulator import Emulator
 
 pytestmark = pytest.mark.usefixtures("key", "quick_retries")
@@ -248,16 +247,11 @@ def test_of_a_signal_where_ndb_loses_the_reply(
 
 
 def test_its_own_error_is_logged(
-    leave: Any,
-    error: type[BaseException],
-    store: MemoryStore,
-    elsewhere: Elsewhere,
-    caplog: pytest.LogCaptureFixture,
+    leave: Any, error: type[BaseException], overtake: Overtake, caplog: pytest.LogCaptureFixture
 ) -> None:
     def change_behind_it() -> None:
         Learner.get_by_id("ann")
-        store.evict("ann")
-        elsewhere(add_five)
+        overtake(add_five)
 
     assert leave(put_and_be_interrupted, error, change_behind_it) == [True]
     assert "a write under lock 'ann' failed as well" in caplog.text

@@ -11,10 +11,9 @@ from google.cloud import ndb
 
 import userlock
 from tests.contract.conftest import EACH_MODE
-from tests.contract.ndb.actions import Elsewhere, change
+from tests.contract.ndb.actions import Overtake, change
 from tests.contract.ndb.models import Learner, Marked, Plain, VideoLog
 from tests.contract.ndb.servers import Wire
-from userlock.stores import MemoryStore
 from userlock_emulator import Emulator
 from userlock_emulator.datastore.errors import Code
 from userlock_emulator.datastore.faults import Fault, Rule
@@ -213,9 +212,7 @@ class TestInDoubt:
             work.under_lock()
         assert work.runs == 1
 
-    def test_somebody_else_has_written_since(
-        self, datastore: Emulator, store: MemoryStore, elsewhere: Elsewhere
-    ) -> None:
+    def test_somebody_else_has_written_since(self, datastore: Emulator, overtake: Overtake) -> None:
         """The write id is gone with the overwritten entity."""
 
         class Rival(Wire):
@@ -226,8 +223,7 @@ class TestInDoubt:
             def sent(self, name: str, request: Any) -> Any:
                 self.commits += name == "commit"
                 if name == "commit" and self.commits == 2:
-                    store.evict("ann")
-                    elsewhere(lambda: change(ndb.Key(Marked, "ann"), 100))
+                    overtake(lambda: change(ndb.Key(Marked, "ann"), 100))
                 return super().sent(name, request)
 
         work = Work(add_to_marked)
