@@ -1,4 +1,4 @@
-"""The examples in docs/fencing.md. The table: ways/test_docs.py."""
+"""The examples in docs/fencing.md. The table: ways/test_table.py."""
 
 from __future__ import annotations
 
