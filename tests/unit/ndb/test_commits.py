@@ -150,6 +150,17 @@ class TestClaims:
     def plan(self) -> PlainCommit:
         return PlainCommit(request(delete("ann")), [Write(rows=claim_rows.Claims())])
 
+    def test_each_is_refused_by_itself_in_one_transaction(self) -> None:
+        writes = [Write(base_version=7, rows=claim_rows.Claims()) for _ in range(3)]
+        plan = PlainCommit(request(*map(upsert, ("ann", "bob", "cid"))), writes)
+        looked = found(("ann", 8, {}), ("bob", 7, {}), ("cid", 9, {}))
+        looked.transaction = b"t"
+        result, calls = play(plan, looked, committed(10))
+        assert [call.rpc for call in calls] == ["lookup", "commit"]
+        assert len(calls[1].request.mutations) == 1
+        assert result.outcomes == {0: Refused(8), 1: Landed(10), 2: Refused(9)}
+        assert [each.version for each in result.response.mutation_results] == [0, 10, 0]
+
     def test_a_lost_commit_that_is_over_is_looked_up_and_tried_again(self) -> None:
         """Until somebody else's change shows: then it may be its own that it has met."""
         write = Write(base_version=7, read_version=7, rows=claim_rows.Claims())
