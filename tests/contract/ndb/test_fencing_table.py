@@ -11,6 +11,7 @@ import pytest
 from google.cloud import ndb
 
 import userlock
+from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb.actions import Elsewhere, Overtake, stored, stored_elsewhere
 from tests.contract.ndb.models import Learner
 from tests.unit.lock.pulse import live
@@ -125,13 +126,6 @@ def under_lock(action: Callable[[Any], None], key: Any) -> Callable[[], None]:
 
 # --- the table -----------------------------------------------------------------------------------
 
-#: How a server keeps transactions apart.
-EACH_MODE = pytest.mark.parametrize(
-    "concurrency_mode",
-    ["pessimistic", "optimistic", "optimistic-with-entity-groups"],
-    indirect=True,
-    scope="session",
-)
 EACH_PUT = pytest.mark.parametrize("put", PUTS.values(), ids=PUTS)
 PUT_AND_DELETE = pytest.mark.parametrize(
     "write", [PUTS["put"], DELETES["delete"]], ids=["put", "delete"]
