@@ -12,6 +12,7 @@ from google.cloud import ndb
 import userlock
 from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb.actions import Overtake, change
+from tests.contract.ndb.gates import stored
 from tests.contract.ndb.models import Learner, Marked, Plain, VideoLog
 from tests.contract.ndb.servers import Wire
 from userlock_emulator import Emulator
@@ -29,11 +30,6 @@ def _ann(context: Any) -> None:
     with userlock.global_lock("bob"):
         Learner(id="bob").put()
     context.clear_cache()
-
-
-def stored(model: Any, name: str = "ann") -> int | None:
-    found = model.get_by_id(name, use_cache=False)
-    return None if found is None else found.points
 
 
 class Work:

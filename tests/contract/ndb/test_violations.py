@@ -9,7 +9,7 @@ import pytest
 from google.cloud import ndb
 
 import userlock
-from tests.contract.ndb.actions import Elsewhere
+from tests.contract.ndb.actions import Elsewhere, stored_points
 from tests.contract.ndb.models import Learner, VideoLog
 from userlock.events import Event, Violation
 from userlock.testing import ManualClock
@@ -25,12 +25,6 @@ def ann(context: Any) -> Learner:
         learner.put()
     context.clear_cache()
     return learner
-
-
-def stored_points() -> int:
-    learner = Learner.get_by_id("ann", use_cache=False)
-    points: int = learner.points
-    return points
 
 
 def check_message(
