@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from google.cloud import ndb
 
 import userlock
 import userlock_emulator
+from tests.contract.ndb.servers import Wire
 from userlock.events import LISTENERS
-from userlock.ndb import commits, direct
+from userlock.ndb import capabilities, commits, direct
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -64,6 +66,21 @@ def service(store: MemoryStore, clock: ManualClock) -> userlock.LockService:
     service = userlock.LockService(store, clock=clock)
     userlock.configure(service=service)
     return service
+
+
+@pytest.fixture
+def context(ndb_client: ndb.Client, service: userlock.LockService) -> Iterator[Any]:
+    """Open an ndb context, with the lock service as the process's default."""
+    with ndb_client.context() as context:
+        # It is asked once in a process; not in the middle of a test, of its faults and its RPCs.
+        capabilities.honours_base_version(ndb_client)
+        yield context
+
+
+@pytest.fixture
+def wire(context: Any, ndb_client: ndb.Client) -> Wire:
+    """Record the traffic between client and server from now on."""
+    return Wire(ndb_client)
 
 
 @pytest.fixture

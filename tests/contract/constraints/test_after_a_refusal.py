@@ -9,7 +9,6 @@ import pytest
 from google.cloud import ndb
 
 import userlock
-import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.constraints.models import Campaign, campaign, claims, put
 from tests.contract.ndb.actions import Elsewhere
@@ -17,6 +16,7 @@ from tests.contract.ndb.servers import Wire
 from userlock.constraints import claims as claim_rows
 from userlock.ndb.provenance import Ledger
 from userlock.stores import MemoryStore
+from userlock_emulator import Emulator
 
 pytestmark = [pytest.mark.usefixtures("context", "quick_retries"), EACH_MODE]
 
@@ -134,11 +134,7 @@ class TestOvertaken:
 
     @pytest.fixture
     def overtaken(
-        self,
-        in_transaction: bool,
-        datastore: userlock_emulator.Emulator,
-        store: MemoryStore,
-        elsewhere: Elsewhere,
+        self, in_transaction: bool, datastore: Emulator, store: MemoryStore, elsewhere: Elsewhere
     ) -> Any:
         made = campaign("Summer")
 

@@ -13,11 +13,9 @@ from google.cloud import datastore as plain_datastore
 from google.cloud import ndb
 
 import userlock
-import userlock_emulator
 from tests.contract.constraints.models import (
     Campaign,
     Owner,
-    Screen,
     Seat,
     check_claims,
     claims,
@@ -30,6 +28,7 @@ from userlock.constraints.audit import Audit, Problem, constrained_models
 from userlock.constraints.claims import ClaimRow
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, allow_unlocked
+from userlock_emulator import Emulator
 
 pytestmark = pytest.mark.usefixtures("context", "quick_retries")
 
@@ -202,7 +201,7 @@ def test_one_that_cannot_be_read_does_not_hide_the_others(monkeypatch: pytest.Mo
     assert "\x1b" not in failed.error
 
 
-def test_a_row_in_conflict_does_not_hide_the_others(datastore: userlock_emulator.Emulator) -> None:
+def test_a_row_in_conflict_does_not_hide_the_others(datastore: Emulator) -> None:
     plant_void_rows()
     datastore.faults.abort(4, kind="UserLockClaim")  # each attempt at the first
     problems = audited(repair=True)
@@ -228,28 +227,7 @@ def test_a_busy_owner_is_waited_for_once_and_reported(
         assert [each.repaired for each in problems] == [True] * 3, "the lock is held here"
 
 
-def test_other_policies() -> None:
-    seat = Seat(id="a", row="A", number=1, code="x")
-    seat.put()
-
-    @ndb.transactional()
-    def upload() -> Any:
-        made = Screen(file_name="home.png")
-        made.put()
-        return made
-
-    screen = upload()
-    for each in (seat, screen):
-        remove_row(each)
-    for model, values in ((Seat, 2), (Screen, 1)):
-        assert kinds(audited(repair=False, model=model)) == ["unclaimed"] * values
-        assert all(problem.repaired for problem in audited(repair=True, model=model))
-        assert audited(repair=False, model=model) == []
-
-
-def test_it_goes_on_while_others_write(
-    ndb_client: ndb.Client, datastore: userlock_emulator.Emulator
-) -> None:
+def test_it_goes_on_while_others_write(ndb_client: ndb.Client, datastore: Emulator) -> None:
     """A put between the first look and the second one is no problem."""
     put("Summer")
     work = Audit()

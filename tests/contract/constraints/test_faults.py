@@ -13,7 +13,6 @@ from google.api_core import exceptions as google_errors
 from google.cloud import ndb
 
 import userlock
-import userlock_emulator
 from tests.contract.constraints.models import (
     Campaign,
     MarkedCampaign,
@@ -29,6 +28,7 @@ from userlock.constraints import claims as claim_rows
 from userlock.constraints.claims import ClaimRow
 from userlock.ndb import commits
 from userlock.testing import allow_unlocked
+from userlock_emulator import Emulator
 
 pytestmark = pytest.mark.usefixtures("context", "quick_retries")
 
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.usefixtures("context", "quick_retries")
 )
 @pytest.mark.parametrize("what", ["creation", "rename", "delete"])
 def test_lost_replies(
-    datastore: userlock_emulator.Emulator, in_transaction: bool, model: Any, count: int, what: str
+    datastore: Emulator, in_transaction: bool, model: Any, count: int, what: str
 ) -> None:
     one = campaign("Summer", model=model) if what == "creation" else put("Summer", model=model)
     ndb.get_context().clear_cache()
@@ -72,7 +72,7 @@ def test_lost_replies(
 class TestLostRepliesOfBatches:
     """Each entity gets its own result, whichever commit of the batch was answered."""
 
-    def test_of_a_creation_beside_a_change(self, datastore: userlock_emulator.Emulator) -> None:
+    def test_of_a_creation_beside_a_change(self, datastore: Emulator) -> None:
         old = put("Winter")
         old.points = 5
         new = campaign("Summer")
@@ -85,7 +85,7 @@ class TestLostRepliesOfBatches:
         check_claims(Campaign)
 
     @pytest.mark.parametrize("replies", [1, 3])
-    def test_of_several_commits(self, datastore: userlock_emulator.Emulator, replies: int) -> None:
+    def test_of_several_commits(self, datastore: Emulator, replies: int) -> None:
         many = [campaign(f"Number {number}") for number in range(commits._MOST_CLAIMING + 1)]
         datastore.faults.drop_reply(replies, kind=claim_rows.KIND)
         with userlock.global_lock("ann"):
@@ -96,9 +96,7 @@ class TestLostRepliesOfBatches:
         check_claims(Campaign)
 
     @pytest.mark.parametrize("replies", [1, 3])
-    def test_what_proves_one_proves_the_others(
-        self, datastore: userlock_emulator.Emulator, replies: int
-    ) -> None:
+    def test_what_proves_one_proves_the_others(self, datastore: Emulator, replies: int) -> None:
         """An archived entity has no row that would tell."""
         old, new = put("Winter"), campaign("Summer")
         with userlock.global_lock("ann"):
@@ -148,7 +146,7 @@ class TestRefusedCommits:
     ],
 )
 def test_its_own_transactions_end(
-    datastore: userlock_emulator.Emulator, faults: list[tuple[str, int, str, int]]
+    datastore: Emulator, faults: list[tuple[str, int, str, int]]
 ) -> None:
     """Also one in which it finds that it has landed before, or whose second look-up fails."""
     put("Summer")
@@ -167,7 +165,7 @@ def test_its_own_transactions_end(
 
 
 @pytest.mark.parametrize("model", [Campaign, MarkedCampaign])
-def test_a_lost_reply_to_a_release(datastore: userlock_emulator.Emulator, model: Any) -> None:
+def test_a_lost_reply_to_a_release(datastore: Emulator, model: Any) -> None:
     """An archived entity has no row: without a write id, nothing tells."""
     one = put("Summer", model=model)
     with userlock.global_lock("ann"):
@@ -185,9 +183,7 @@ def test_a_lost_reply_to_a_release(datastore: userlock_emulator.Emulator, model:
 
 @pytest.mark.parametrize("rpc", ["Lookup", "Commit", "AllocateIds", "Rollback"])
 @pytest.mark.parametrize("kind", ["abort", "unavailable"])
-def test_other_failures_end_well(
-    datastore: userlock_emulator.Emulator, rpc: str, kind: str
-) -> None:
+def test_other_failures_end_well(datastore: Emulator, rpc: str, kind: str) -> None:
     put("Summer")
     getattr(datastore.faults, kind)(2, rpc=rpc)
     with userlock.global_lock("ann"):
@@ -197,7 +193,7 @@ def test_other_failures_end_well(
     check_claims(Campaign)
 
 
-def test_when_datastore_stays_away_nothing_is_stored(datastore: userlock_emulator.Emulator) -> None:
+def test_when_datastore_stays_away_nothing_is_stored(datastore: Emulator) -> None:
     with userlock.global_lock("ann"):
         datastore.faults.unavailable(None, rpc="Commit")
         with pytest.raises(google_errors.RetryError):

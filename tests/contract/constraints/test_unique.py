@@ -128,13 +128,6 @@ def test_two_of_one_put_multi_want_a_name() -> None:
     check_claims(Campaign)
 
 
-def test_two_of_one_transaction_want_a_name() -> None:
-    with userlock.global_lock("ann"), pytest.raises(userlock.NotUnique):
-        ndb.transaction(lambda: ndb.put_multi([campaign("Summer"), campaign("summer")]))
-    assert claims() == {}
-    assert Campaign.query().count() == 0
-
-
 @EACH_MODE
 def test_more_groups_than_a_transaction_may_have() -> None:
     seats = [Seat(id=f"seat-{number}", row="A", number=number) for number in range(30)]

@@ -11,7 +11,6 @@ import pytest
 from google.cloud import ndb
 
 import userlock
-import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.deletion.conftest import (
     Album,
@@ -22,7 +21,7 @@ from tests.contract.deletion.conftest import (
     jobs,
     rows,
 )
-from tests.contract.outbox.conftest import Died
+from tests.contract.outbox.conftest import Died, let_die
 from tests.waiting import wait_until
 from userlock.deletion import run as run_module
 from userlock.deletion import unfinished
@@ -30,20 +29,7 @@ from userlock.deletion.run import Run
 from userlock.deletion.walk import Walk
 from userlock.stores import MemoryStore
 from userlock.testing import allow_unlocked
-
-
-def die_at(monkeypatch: pytest.MonkeyPatch, method: str, call: int) -> None:
-    """Let a run die before a call of a step."""
-    original = getattr(Run, method)
-    left = [call]
-
-    def dying(self: Run, *args: Any) -> Any:
-        left[0] -= 1
-        if left[0] == 0:
-            raise Died
-        return original(self, *args)
-
-    monkeypatch.setattr(Run, method, dying)
+from userlock_emulator import Emulator
 
 
 @pytest.mark.parametrize(
@@ -55,7 +41,7 @@ def test_a_worker_that_dies(
 ) -> None:
     albums.delete(albums.fill())
     with monkeypatch.context() as patch:
-        die_at(patch, method, call)
+        let_die(patch, Run, method, call=call)
         with pytest.raises(Died):
             albums.run_jobs()
     assert list(unfinished()) != []
@@ -72,7 +58,7 @@ def test_a_worker_that_dies_after_each_batch(
     deaths = 0
     while list(unfinished()):
         with monkeypatch.context() as patch, contextlib.suppress(Died):
-            die_at(patch, "_end_batch", 1)
+            let_die(patch, Run, "_end_batch", call=1)
             deaths += 1
             albums.run_jobs(times=2)
     assert 5 < deaths < 50
@@ -94,7 +80,7 @@ def test_top_down_a_crash_leaves_orphans(albums: Albums, monkeypatch: pytest.Mon
     monkeypatch.setattr(Run, "_with_additions", nothing_added)
     albums.delete(albums.fill())
     with monkeypatch.context() as patch:
-        die_at(patch, "_end_batch", 2)
+        let_die(patch, Run, "_end_batch", call=2)
         with pytest.raises(Died):
             albums.run_jobs()
     monkeypatch.setattr(Walk, "below", below)
@@ -104,7 +90,7 @@ def test_top_down_a_crash_leaves_orphans(albums: Albums, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("kind", ["Picture", "Remark", "UserLockDeletion"])
-def test_lost_replies(albums: Albums, datastore: userlock_emulator.Emulator, kind: str) -> None:
+def test_lost_replies(albums: Albums, datastore: Emulator, kind: str) -> None:
     albums.fill()
     datastore.faults.drop_reply(3, kind=kind)
     albums.delete(album_key())

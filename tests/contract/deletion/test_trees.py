@@ -10,7 +10,6 @@ from google.cloud import ndb
 from google.cloud.ndb import polymodel
 
 import userlock
-import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.deletion.conftest import (
     Album,
@@ -26,6 +25,7 @@ from userlock.constraints.claims import ClaimRow
 from userlock.deletion import Tree, delete_tree, deletions_of, find_deletion, unfinished
 from userlock.deletion import run as run_module
 from userlock.deletion.run import Run
+from userlock_emulator import Emulator
 
 
 def test_the_root_goes_at_once_and_the_rest_by_a_job(albums: Albums) -> None:
@@ -227,7 +227,7 @@ def without_a_lock(albums: Albums, key: Any, *_: Any) -> None:
 )
 def test_nothing_goes_if_it_is_not_queued(
     albums: Albums,
-    datastore: userlock_emulator.Emulator,
+    datastore: Emulator,
     monkeypatch: pytest.MonkeyPatch,
     delete: Callable[..., None],
     error: type[Exception],
@@ -476,7 +476,7 @@ def test_an_owner_that_the_root_does_not_tell(albums: Albums) -> None:
     assert tree.name == "Remark"
 
 
-def test_datastore_does_not_answer(albums: Albums, datastore: userlock_emulator.Emulator) -> None:
+def test_datastore_does_not_answer(albums: Albums, datastore: Emulator) -> None:
     albums.delete(albums.fill())
     datastore.faults.unavailable(None, rpc="RunQuery")
     albums.run_jobs()

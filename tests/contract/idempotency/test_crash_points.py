@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 import pytest
 from google.cloud import ndb
 
-import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.idempotency.conftest import CardDeclined, Provider, request
 from tests.contract.idempotency.paid import Paid, once
@@ -19,6 +18,7 @@ from userlock.idempotency import Flows
 from userlock.ndb.capabilities import honours_base_version
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
+from userlock_emulator import Emulator
 
 DAY = 24 * 3600
 #: The commits of an attempt: those of one that is refused, and of one that pays.
@@ -62,12 +62,7 @@ def paid(flows: Flows, ndb_client: ndb.Client, provider: Provider) -> Iterator[P
     ],
 )
 def test_a_commit_without_a_reply(
-    paid: Paid,
-    datastore: userlock_emulator.Emulator,
-    refused: bool,
-    completable: bool,
-    commit: int,
-    fault: str,
+    paid: Paid, datastore: Emulator, refused: bool, completable: bool, commit: int, fault: str
 ) -> None:
     """Applied or not, known to the attempt or not: the client sends it again."""
     paid.refused, paid.completable = refused, completable
@@ -97,12 +92,7 @@ OTHERS: dict[str, Callable[[Paid], None]] = {
 )
 @pytest.mark.parametrize("point", Paid.POINTS)
 def test_another_one_acts_at_each_point(
-    paid: Paid,
-    clock: ManualClock,
-    store: MemoryStore,
-    point: str,
-    other: str,
-    lock: str,
+    paid: Paid, clock: ManualClock, store: MemoryStore, point: str, other: str, lock: str
 ) -> None:
     """The attempt is paused there for days; then it goes on."""
     if lock == "down":

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from google.cloud import ndb
 
 import userlock
 from tests.contract.idempotency.conftest import CardDeclined, Provider, Ride, request
+from tests.contract.ndb.actions import Elsewhere
 from userlock.idempotency import Flow, Flows, flow
 
 Ending = Callable[[Flow, Provider], Any]
@@ -30,28 +29,15 @@ def ends_in_a_call(flow: Flow, provider: Provider) -> None:
     flow.external("charge", provider.charge, final={CardDeclined: 402})
 
 
-@pytest.fixture
-def write_elsewhere(ndb_client: ndb.Client) -> Callable[[Any], None]:
-    """Provide a write of another program, without a lock."""
-
-    def write(key: Any) -> None:
-        off = userlock.Settings(enforcement="off")
-        with ndb_client.context(), userlock.scope(settings=off):
-            ride = key.get()
-            ride.charge = "another's"
-            ride.put()
-
-    def run(key: Any) -> None:
-        thread = threading.Thread(target=write, args=(key,))
-        thread.start()
-        thread.join()
-
-    return run
+def write_without_a_lock(key: Any) -> None:
+    """Write as another program."""
+    with userlock.scope(settings=userlock.Settings(enforcement="off")):
+        ride = key.get()
+        ride.charge = "another's"
+        ride.put()
 
 
-def send(
-    flows: Flows, end: Ending, provider: Provider, write_elsewhere: Callable[[Any], None]
-) -> Callable[[], str]:
+def send(flows: Flows, end: Ending, provider: Provider, elsewhere: Elsewhere) -> Callable[[], str]:
     """Return what sends a request; the first attempt loses against the other program."""
     with userlock.global_lock("ann"):
         key = Ride(user_id="ann").put()
@@ -59,7 +45,7 @@ def send(
     def change(flow: Flow) -> Any:
         ride = key.get()
         if flow.attempt == 1:
-            write_elsewhere(key)
+            elsewhere(lambda: write_without_a_lock(key))
         ride.charge = "ours"
         ride.put_async()
         return end(flow, provider)
@@ -73,26 +59,20 @@ def send(
 
 @pytest.mark.parametrize("end", [returns, ends_in_last, ends_in_a_call])
 def test_the_next_attempt_makes_the_change(
-    flows: Flows,
-    end: Ending,
-    provider: Provider,
-    write_elsewhere: Callable[[Any], None],
+    flows: Flows, end: Ending, provider: Provider, elsewhere: Elsewhere
 ) -> None:
-    run = send(flows, end, provider, write_elsewhere)
+    run = send(flows, end, provider, elsewhere)
     with pytest.raises(userlock.StaleWriteError):
         run()
     assert run() == "ours"
 
 
 def test_the_control_has_answered(
-    flows: Flows,
-    provider: Provider,
-    write_elsewhere: Callable[[Any], None],
-    monkeypatch: pytest.MonkeyPatch,
+    flows: Flows, provider: Provider, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The negative control: the answer is stored first."""
     monkeypatch.setattr(flow, "finish_writes", lambda: None)
-    run = send(flows, returns, provider, write_elsewhere)
+    run = send(flows, returns, provider, elsewhere)
     with pytest.raises(userlock.StaleWriteError):
         run()
     assert run() == "another's"

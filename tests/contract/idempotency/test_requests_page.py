@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 import types
 from typing import Any
 
@@ -11,10 +10,11 @@ import pytest
 import requests
 from flask.testing import FlaskClient
 from google.cloud import ndb
-from werkzeug.serving import make_server
 
 import userlock
+from sample_app.stack import ports
 from tests.contract.idempotency.conftest import KEY
+from tests.contract.outbox.engines.test_whole_way import served
 from tests.documents import Page
 
 PAGE = Page("docs/requests.md")
@@ -75,22 +75,13 @@ def test_a_client_sends_it_again(names: dict[str, Any], ndb_client: ndb.Client) 
             raise ConnectionError("the connection breaks")
         return answer
 
-    server = make_server("127.0.0.1", 0, site)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    order_ride = CLIENT.run({})["order_ride"]
+    order_ride, port = CLIENT.run({})["order_ride"], ports.any_free()
     cookie = signed_in(names).get_cookie("session")
     assert cookie is not None
     browser = requests.Session()
     browser.cookies.set("session", cookie.value)
-    try:
-        answers = [
-            order_ride(f"http://127.0.0.1:{server.port}", "order-17", browser) for _ in range(2)
-        ]
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with served(site, port):
+        answers = [order_ride(f"http://127.0.0.1:{port}", "order-17", browser) for _ in range(2)]
     assert [each.status_code for each in answers] == [201, 201]
     assert len(sent) == 3
     with ndb_client.context():

@@ -16,6 +16,7 @@ from userlock.testing import allow_unlocked
 
 Put = Callable[[Any], object]
 Elsewhere = Callable[[Callable[[], None]], None]
+Overtake = Elsewhere
 Beside = Callable[[Callable[[], None]], Started]
 #: Points and name of a `Learner`; None when there is none.
 Facts = tuple[int, str | None] | None

@@ -1,10 +1,12 @@
-"""Relays between an `ndb.Client` and its server: they count RPCs, and imitate older servers."""
+"""Relays between an `ndb.Client` and its server: they count RPCs, or imitate others; a cache."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, TypeVar
+
+from google.cloud import ndb
 
 from userlock.ndb.stub import Gate
 
@@ -131,3 +133,15 @@ class _Future:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._call, name)
+
+
+class EmptyGlobalCache(ndb.global_cache._InProcessGlobalCache):
+    """ndb's own in-process one, with nothing in it.
+
+    That one keeps its values for the whole process. A write's lock that was left in it would never
+    end: it counts as there when it has expired, too, and ndb tries for ever to take it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache: dict[bytes, Any] = {}

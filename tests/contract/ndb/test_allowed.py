@@ -10,9 +10,8 @@ from google.cloud import ndb
 from google.cloud.ndb.exceptions import BadValueError
 
 import userlock
-from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
+from tests.contract.ndb.actions import Overtake, add_five, stored_points
 from tests.contract.ndb.models import Learner, VideoLog
-from userlock.stores import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("key")
 
@@ -137,12 +136,11 @@ class TestLegitimateCode:
         assert VideoLog.query().count() == 1
 
     def test_an_error_reaches_a_transaction_that_began_while_a_put_was_under_way(
-        self, store: MemoryStore, elsewhere: Elsewhere
+        self, overtake: Overtake
     ) -> None:
         with userlock.global_lock("ann"):
             learner = Learner.get_by_id("ann")
             VideoLog(learner_id="ann").put_async()
-            store.evict("ann")
-            elsewhere(add_five)
+            overtake(add_five)
             with pytest.raises(userlock.StaleWriteError):
                 ndb.transaction(learner.put)

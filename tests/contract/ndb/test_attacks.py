@@ -10,13 +10,13 @@ import pytest
 from google.cloud import ndb
 
 import userlock
-import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb.actions import Elsewhere, forget_reads
 from userlock.ndb.model import _Creator
 from userlock.testing import ManualClock
+from userlock_emulator import Emulator
 
-pytestmark = [pytest.mark.usefixtures("context", "_quick_retries"), EACH_MODE]
+pytestmark = [pytest.mark.usefixtures("context", "quick_retries"), EACH_MODE]
 
 
 class Attacked(userlock.Model):
@@ -101,9 +101,7 @@ def test_an_allocated_id_that_is_put_again(elsewhere: Elsewhere) -> None:
     assert notes(new.key) == ["theirs"]
 
 
-def test_a_lost_transaction_that_deletes_a_missing_entity(
-    datastore: userlock_emulator.Emulator,
-) -> None:
+def test_a_lost_transaction_that_deletes_a_missing_entity(datastore: Emulator) -> None:
     runs: list[int] = []
 
     def work() -> None:

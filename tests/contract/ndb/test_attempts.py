@@ -10,21 +10,21 @@ import pytest
 from google.cloud import ndb
 
 import userlock
-import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb.actions import add_points, stored_points
 from tests.contract.ndb.models import Learner, VideoLog
 from userlock.ndb.writes import Write
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, allow_unlocked
+from userlock_emulator import Emulator
 
-pytestmark = [pytest.mark.usefixtures("key", "_quick_retries"), EACH_MODE]
+pytestmark = [pytest.mark.usefixtures("key", "quick_retries"), EACH_MODE]
 
 
 class TestEachAttempt:
     """A lock around a transaction that meets contention."""
 
-    def run(self, datastore: userlock_emulator.Emulator, meanwhile: Callable[[], None]) -> int:
+    def run(self, datastore: Emulator, meanwhile: Callable[[], None]) -> int:
         """Run a transaction under the lock; the first commit is aborted after `meanwhile`."""
         runs: list[int] = []
 
@@ -42,17 +42,13 @@ class TestEachAttempt:
             self.runs = len(runs)
         return self.runs
 
-    def test_a_lease_that_ran_out_in_between(
-        self, datastore: userlock_emulator.Emulator, clock: ManualClock
-    ) -> None:
+    def test_a_lease_that_ran_out_in_between(self, datastore: Emulator, clock: ManualClock) -> None:
         with pytest.raises(userlock.LeaseRanOut, match="about to be run again"):
             self.run(datastore, lambda: clock.advance(61))
         assert self.runs == 1
         assert stored_points() == 0
 
-    def test_a_lease_that_was_found_lost(
-        self, datastore: userlock_emulator.Emulator, store: MemoryStore
-    ) -> None:
+    def test_a_lease_that_was_found_lost(self, datastore: Emulator, store: MemoryStore) -> None:
         def lose() -> None:
             store.evict("ann")
             scope = userlock.current_scope()
@@ -64,16 +60,13 @@ class TestEachAttempt:
             self.run(datastore, lose)
         assert self.runs == 1
 
-    def test_a_lock_that_is_still_held(self, datastore: userlock_emulator.Emulator) -> None:
+    def test_a_lock_that_is_still_held(self, datastore: Emulator) -> None:
         """The control."""
         assert self.run(datastore, lambda: None) == 2
         assert stored_points() == 1
 
     def test_without_the_check_the_function_would_run_once_more(
-        self,
-        datastore: userlock_emulator.Emulator,
-        clock: ManualClock,
-        monkeypatch: pytest.MonkeyPatch,
+        self, datastore: Emulator, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The negative control: its put is refused, but its other effects happen twice."""
         monkeypatch.setattr(Write, "trying_again", lambda self: None)
@@ -82,7 +75,7 @@ class TestEachAttempt:
         assert self.runs == 2
 
     def test_a_transaction_that_writes_nothing_under_a_lock_needs_none(
-        self, datastore: userlock_emulator.Emulator, clock: ManualClock
+        self, datastore: Emulator, clock: ManualClock
     ) -> None:
         runs: list[int] = []
 
@@ -97,7 +90,7 @@ class TestEachAttempt:
         assert len(runs) == 2
 
     def test_a_lock_that_is_taken_inside_is_taken_again(
-        self, datastore: userlock_emulator.Emulator, store: MemoryStore
+        self, datastore: Emulator, store: MemoryStore
     ) -> None:
         tenures: list[object] = []
 
@@ -176,14 +169,14 @@ class TestWays:
 class TestOneObjectInTwoAttempts:
     """The first commit is aborted; the function runs again with the objects of the first run."""
 
-    def run(self, datastore: userlock_emulator.Emulator, work: Callable[[Learner], None]) -> None:
+    def run(self, datastore: Emulator, work: Callable[[Learner], None]) -> None:
         with userlock.global_lock("ann"):
             learner = Learner.get_by_id("ann")
             assert learner is not None
             datastore.faults.abort()
             ndb.transaction(functools.partial(work, learner))
 
-    def test_changed_twice(self, datastore: userlock_emulator.Emulator) -> None:
+    def test_changed_twice(self, datastore: Emulator) -> None:
         def work(learner: Learner) -> None:
             learner.points += 5
             learner.put()
@@ -192,7 +185,7 @@ class TestOneObjectInTwoAttempts:
             self.run(datastore, work)
         assert stored_points() == 0
 
-    def test_refused_in_the_first_one(self, datastore: userlock_emulator.Emulator) -> None:
+    def test_refused_in_the_first_one(self, datastore: Emulator) -> None:
         """The first run sends another object, and catches the error of this one."""
         runs: list[int] = []
 
@@ -212,7 +205,7 @@ class TestOneObjectInTwoAttempts:
         assert stored_points() == 5
         assert len(runs) == 2
 
-    def test_changed_to_the_same(self, datastore: userlock_emulator.Emulator) -> None:
+    def test_changed_to_the_same(self, datastore: Emulator) -> None:
         def work(learner: Learner) -> None:
             learner.points = 3
             learner.put()
@@ -222,11 +215,11 @@ class TestOneObjectInTwoAttempts:
         self.run(datastore, work)
         assert stored_points() == 5
 
-    def test_read_again(self, datastore: userlock_emulator.Emulator) -> None:
+    def test_read_again(self, datastore: Emulator) -> None:
         self.run(datastore, lambda _: add_points(5))
         assert stored_points() == 5
 
-    def test_a_new_object(self, datastore: userlock_emulator.Emulator) -> None:
+    def test_a_new_object(self, datastore: Emulator) -> None:
         with userlock.global_lock("ann"):
             log = VideoLog(learner_id="ann", seconds=1)
             datastore.faults.abort()

@@ -9,11 +9,11 @@ from google.api_core import exceptions as google_errors
 from google.cloud import ndb
 
 import userlock
-import userlock_emulator
 from tests.contract.ndb.models import Marked, VideoLog
 from userlock.ndb import commits
+from userlock_emulator import Emulator
 
-pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
+pytestmark = pytest.mark.usefixtures("context", "quick_retries")
 
 
 def put_a_log(model: type[VideoLog] = VideoLog, **options: Any) -> VideoLog:
@@ -23,7 +23,7 @@ def put_a_log(model: type[VideoLog] = VideoLog, **options: Any) -> VideoLog:
         return log
 
 
-def test_a_put_that_has_landed_is_not_sent_again(datastore: userlock_emulator.Emulator) -> None:
+def test_a_put_that_has_landed_is_not_sent_again(datastore: Emulator) -> None:
     datastore.faults.drop_reply()
     with pytest.raises(userlock.CommitInDoubt) as caught:
         put_a_log()
@@ -34,9 +34,7 @@ def test_a_put_that_has_landed_is_not_sent_again(datastore: userlock_emulator.Em
     assert "it has put a new TestedVideoLog" in str(caught.value)
 
 
-def test_ndb_alone_puts_it_twice(
-    datastore: userlock_emulator.Emulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ndb_alone_puts_it_twice(datastore: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative control."""
     monkeypatch.setattr(commits, "DOUBTFUL", ())
     datastore.faults.drop_reply()
@@ -44,15 +42,13 @@ def test_ndb_alone_puts_it_twice(
     assert VideoLog.query().count() == 2
 
 
-def test_a_put_that_was_certainly_not_applied_is_sent_again(
-    datastore: userlock_emulator.Emulator,
-) -> None:
+def test_a_put_that_was_certainly_not_applied_is_sent_again(datastore: Emulator) -> None:
     datastore.faults.abort(2)
     log = put_a_log()
     assert VideoLog.query().fetch(keys_only=True) == [log.key]
 
 
-def test_the_others_of_a_batch_are_sent_again(datastore: userlock_emulator.Emulator) -> None:
+def test_the_others_of_a_batch_are_sent_again(datastore: Emulator) -> None:
     """They go in a commit of their own."""
     with userlock.global_lock("ann"):
         Marked(id="ann").put()
@@ -68,7 +64,7 @@ def test_the_others_of_a_batch_are_sent_again(datastore: userlock_emulator.Emula
     assert Marked.get_by_id("ann", use_cache=False).points == 5
 
 
-def test_an_object_that_is_in_doubt_can_be_put_again(datastore: userlock_emulator.Emulator) -> None:
+def test_an_object_that_is_in_doubt_can_be_put_again(datastore: Emulator) -> None:
     """The caller has looked it up, and it was missing."""
     with userlock.global_lock("ann"):
         log = VideoLog(learner_id="ann")
@@ -81,7 +77,7 @@ def test_an_object_that_is_in_doubt_can_be_put_again(datastore: userlock_emulato
     assert [each.seconds for each in VideoLog.query()] == [3]
 
 
-def test_without_fencing_too(datastore: userlock_emulator.Emulator) -> None:
+def test_without_fencing_too(datastore: Emulator) -> None:
     """Nothing is compared here; the write is only not repeated."""
     userlock.configure(fencing=False)
     datastore.faults.drop_reply()

@@ -9,7 +9,7 @@ import pytest
 from google.cloud import ndb
 
 import userlock
-from tests.contract.ndb.caches import EmptyGlobalCache
+from tests.contract.ndb.servers import EmptyGlobalCache
 
 
 class Draft(userlock.UserModel):

@@ -10,9 +10,9 @@ from google.cloud import ndb
 from google.cloud.ndb import _eventloop, exceptions
 
 import userlock
-import userlock_emulator
 from tests.contract.ndb.models import VideoLog
 from tests.contract.ndb.servers import Wire
+from userlock_emulator import Emulator
 
 pytestmark = pytest.mark.usefixtures("context")
 
@@ -44,9 +44,7 @@ def test_new_entities_under_automatic_ids(ndb_client: ndb.Client) -> None:
         assert other.result().id()
 
 
-def test_new_entities_in_doubt(
-    ndb_client: ndb.Client, datastore: userlock_emulator.Emulator
-) -> None:
+def test_new_entities_in_doubt(ndb_client: ndb.Client, datastore: Emulator) -> None:
     with userlock.global_lock("ann"):
         datastore.faults.drop_reply()
         (other,) = put_and_cancel(ndb_client, [VideoLog(learner_id="ann") for _ in "ab"])

@@ -12,13 +12,14 @@ from google.api_core.exceptions import ServiceUnavailable
 from google.cloud import ndb
 
 import userlock
-import userlock_emulator
 from tests.contract.ndb.actions import forget_reads
+from tests.contract.ndb.gates import Simple, stored
 from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions, connect
 from userlock.admin.health import Finding, Verdict
 from userlock.admin.ndb import examine_client
 from userlock.ndb import capabilities
 from userlock.ndb.capabilities import BASE_VERSION, INSERTS, KIND, REACHABLE, VERSIONS
+from userlock_emulator import Emulator
 
 
 class WithoutInserts(Wire):
@@ -84,7 +85,7 @@ def test_each_kind_of_server(ndb_client: ndb.Client, kind: type[Wire], wrong: se
 
 @pytest.mark.parametrize("rpc", ["Commit", "Lookup", "RunQuery"])
 def test_an_rpc_that_fails_is_a_finding(
-    ndb_client: ndb.Client, datastore: userlock_emulator.Emulator, rpc: str
+    ndb_client: ndb.Client, datastore: Emulator, rpc: str
 ) -> None:
     """This holds for each of them, and the entity is removed as far as possible."""
     for skip in itertools.count():
@@ -103,9 +104,7 @@ def test_an_rpc_that_fails_is_a_finding(
     assert left_over(ndb_client) == 0
 
 
-def test_a_named_database_and_a_namespace(
-    datastore: userlock_emulator.Emulator, ndb_client: Any
-) -> None:
+def test_a_named_database_and_a_namespace(datastore: Emulator, ndb_client: Any) -> None:
     client = ndb.Client(database="other", namespace="tenant")
     findings = probe(client)
     assert verdicts(findings) == FINE
@@ -134,7 +133,7 @@ class TestAskingOnce:
         assert not wire.rpcs
 
     def test_a_server_that_does_not_answer_is_asked_again(
-        self, ndb_client: ndb.Client, datastore: userlock_emulator.Emulator
+        self, ndb_client: ndb.Client, datastore: Emulator
     ) -> None:
         """Without an answer, the result is neither yes nor no: a put raises Datastore's error."""
         wire = connect(ndb_client, WithoutBaseVersion)
@@ -146,23 +145,6 @@ class TestAskingOnce:
 
 
 # --- a server that cannot refuse a stale write ---------------------------------------------
-
-
-class Simple(userlock.Model):
-    """Written by anybody, and fenced."""
-
-    _write_policy = userlock.WritePolicy.unsafe("there is nothing to get wrong")
-
-    points = ndb.IntegerProperty(default=0)
-
-    @classmethod
-    def _get_kind(cls) -> str:
-        return "CapabilitiesSimple"
-
-
-def stored() -> int | None:
-    found = Simple.get_by_id("ann", use_cache=False)
-    return None if found is None else int(found.points)
 
 
 def put(entity: Any) -> None:
@@ -202,7 +184,7 @@ class TestRefused:
         verb = "deleted" if write is delete else "put"
         assert re.search(rf"was not {verb}: .*{reason}", str(error))
         assert re.search(rf"  To fix it: .*{remedy}", str(error))
-        assert stored() == 0, "nothing was written"
+        assert stored(Simple) == 0, "nothing was written"
 
     @EACH_WRITE
     @pytest.mark.parametrize(
@@ -233,21 +215,21 @@ class TestRefused:
         forget_reads()
         ndb.Key(Simple, "new").delete()
         assert Simple.get_by_id("new", use_cache=False) is None
-        assert stored() == 0
+        assert stored(Simple) == 0
 
     def test_in_a_transaction_base_version_is_not_needed(self, ndb_client: ndb.Client) -> None:
         """The library compares by itself, and Datastore guards the reads of a transaction."""
         entity = self.read(ndb_client, WithoutBaseVersion)
         ndb.transaction(lambda: put(entity))
-        assert stored() == 7
+        assert stored(Simple) == 7
 
     def test_in_a_transaction_a_version_is(self, ndb_client: ndb.Client) -> None:
         entity = self.read(ndb_client, WithoutVersions)
         with pytest.raises(userlock.WriteNotFenced):
             ndb.transaction(lambda: put(entity))
-        assert stored() == 0
+        assert stored(Simple) == 0
         ndb.transaction(lambda: put(Simple.get_by_id("ann")))  # of what was read before
-        assert stored() == 7
+        assert stored(Simple) == 7
 
     @EACH_WRITE
     @pytest.mark.parametrize("kind", [WithoutVersions, WithoutBaseVersion])
@@ -256,10 +238,10 @@ class TestRefused:
     ) -> None:
         userlock.configure(fencing=False)
         write(self.read(ndb_client, kind))
-        assert stored() == (None if write is delete else 7)
+        assert stored(Simple) == (None if write is delete else 7)
 
     @EACH_WRITE
     def test_a_capable_server_gets_them_all(self, ndb_client: ndb.Client, write: Write) -> None:
         """The negative control."""
         write(self.read(ndb_client, Wire))
-        assert stored() == (None if write is delete else 7)
+        assert stored(Simple) == (None if write is delete else 7)

@@ -11,13 +11,13 @@ from google.cloud import ndb
 import userlock
 import userlock_emulator
 from tests.contract.constraints.models import campaign
-from tests.contract.ndb.actions import Elsewhere, change
+from tests.contract.ndb.actions import Elsewhere, Overtake, change
 from tests.contract.ndb.models import Learner, Marked
 from tests.contract.ndb.servers import Wire
 from userlock.stores import MemoryStore
 from userlock.testing import allow_unlocked
 
-pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
+pytestmark = pytest.mark.usefixtures("context", "quick_retries")
 
 
 def new(model: Any, name: str = "ann", points: int = 0) -> Any:
@@ -94,8 +94,7 @@ class TestPuts:
         self,
         key: Any,
         datastore: userlock_emulator.Emulator,
-        store: MemoryStore,
-        elsewhere: Elsewhere,
+        overtake: Overtake,
         monkeypatch: pytest.MonkeyPatch,
         fault: str,
         in_doubt: bool | None,
@@ -105,8 +104,7 @@ class TestPuts:
             monkeypatch.setattr(Marked, "_userlock_new_write_id", staticmethod(by_content))
         with userlock.global_lock("ann"):
             learner = key.get()
-            store.evict("ann")
-            elsewhere(lambda: change(key, 5))
+            overtake(lambda: change(key, 5))
             getattr(datastore.faults, fault)(rpc="Commit")
             learner.points += 5
             if in_doubt is None:
@@ -255,22 +253,21 @@ class TestPartialCommits:
         assert type(None) not in self.create_three()
 
 
-class TestLegacyMode:
-    def test_more_than_a_transaction_may_touch_in_the_legacy_mode(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        with userlock_emulator.start(concurrency_mode="optimistic-with-entity-groups") as legacy:
-            monkeypatch.setenv("DATASTORE_EMULATOR_HOST", legacy.host)
-            client = ndb.Client(project="legacy")
-            # Within the context of the other client.
-            with ndb.context.get_context().new(client=client).use():
-                with allow_unlocked("arranging data"):
-                    new(Learner, "learner-40", 7)
-                    learners = [Learner(id=f"learner-{number}") for number in range(60)]
-                    futures = ndb.put_multi_async(learners)
-                    errors = [future.exception() for future in futures if future.wait() is None]
-                assert [number for number, error in enumerate(errors) if error] == [40]
-                assert Learner.query().count() == 60
+def test_more_than_a_transaction_may_touch_in_the_legacy_mode(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with userlock_emulator.start(concurrency_mode="optimistic-with-entity-groups") as legacy:
+        monkeypatch.setenv("DATASTORE_EMULATOR_HOST", legacy.host)
+        client = ndb.Client(project="legacy")
+        # Within the context of the other client.
+        with ndb.context.get_context().new(client=client).use():
+            with allow_unlocked("arranging data"):
+                new(Learner, "learner-40", 7)
+                learners = [Learner(id=f"learner-{number}") for number in range(60)]
+                futures = ndb.put_multi_async(learners)
+                errors = [future.exception() for future in futures if future.wait() is None]
+            assert [number for number, error in enumerate(errors) if error] == [40]
+            assert Learner.query().count() == 60
 
 
 class TestDeletes:
@@ -285,7 +282,7 @@ class TestDeletes:
         assert stored(key) is None
 
     def test_an_entity_that_was_created_again_does_not(
-        self, datastore: userlock_emulator.Emulator, store: MemoryStore, elsewhere: Elsewhere
+        self, datastore: userlock_emulator.Emulator, overtake: Overtake
     ) -> None:
         key = new(Learner)
 
@@ -296,8 +293,7 @@ class TestDeletes:
 
         with userlock.global_lock("ann"):
             key.get()
-            store.evict("ann")
-            elsewhere(replace)
+            overtake(replace)
             datastore.faults.unavailable(rpc="Commit")
             with pytest.raises(userlock.StaleWriteError) as caught:
                 key.delete()

@@ -9,7 +9,6 @@ import pytest
 from google.api_core.exceptions import RetryError
 from google.cloud import ndb
 
-import userlock_emulator
 from userlock.datastore_rpc import Endpoint, Mutation
 from userlock.errors import WriteNotFenced
 from userlock.ndb import direct
@@ -18,15 +17,9 @@ from userlock.ndb.patches import raw_key_of
 from userlock.ndb.provenance import version_of
 from userlock.outbox.rows import JobRow, RelayRow, new_key
 from userlock.waits import run
+from userlock_emulator import Emulator
 
-pytestmark = pytest.mark.usefixtures("context")
-
-
-@pytest.fixture(autouse=True)
-def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ask again at once."""
-    monkeypatch.setattr(direct.again, "_initial", 0.001)
-    monkeypatch.setattr(direct.again, "_maximum", 0.001)
+pytestmark = pytest.mark.usefixtures("context", "quick_retries")
 
 
 def job(owner: str = "ann") -> Any:
@@ -95,11 +88,7 @@ def test_a_changed_row_is_not_removed() -> None:
 @pytest.mark.parametrize("delete", [False, True])
 @pytest.mark.parametrize("lost", [1, 3])
 def test_a_lost_reply(
-    datastore: userlock_emulator.Emulator,
-    monkeypatch: pytest.MonkeyPatch,
-    lost: int,
-    delete: bool,
-    recognised: bool,
+    datastore: Emulator, monkeypatch: pytest.MonkeyPatch, lost: int, delete: bool, recognised: bool
 ) -> None:
     """The write is sent again, is refused because it has landed, and recognises itself."""
     if not recognised:
@@ -119,7 +108,7 @@ def test_a_lost_reply(
 
 
 def test_a_datastore_that_does_not_answer(
-    datastore: userlock_emulator.Emulator, monkeypatch: pytest.MonkeyPatch
+    datastore: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = job()
     monkeypatch.setattr(direct.again, "_timeout", 0.01)

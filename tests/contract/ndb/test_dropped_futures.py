@@ -11,13 +11,11 @@ import pytest
 from google.cloud import ndb
 
 import userlock
-from tests.contract.ndb.actions import Elsewhere, change, stored_points
+from tests.contract.ndb.actions import Elsewhere, Overtake, change, stored_points
 from tests.contract.ndb.models import Learner
 from userlock.contrib.request_scope import finish_writes
 from userlock.ndb import pending
-from userlock.ndb.context import request_notes
 from userlock.ndb.writes import Delete
-from userlock.stores import MemoryStore
 
 
 @pytest.fixture
@@ -44,14 +42,6 @@ class TestOutsideOfLocksAndTransactions:
         with ndb_client.context():
             assert stored_points() == 5
 
-    def test_an_error_that_was_asked_for_is_not_raised_again(
-        self, ndb_client: ndb.Client, elsewhere: Elsewhere
-    ) -> None:
-        with ndb_client.context():
-            future = begin_stale_put(elsewhere)
-            with pytest.raises(userlock.StaleWriteError):
-                future.get_result()
-
     def test_it_does_not_hide_the_error_of_the_context(
         self, ndb_client: ndb.Client, elsewhere: Elsewhere
     ) -> None:
@@ -70,12 +60,6 @@ class TestOutsideOfLocksAndTransactions:
             begin_stale_put(elsewhere)
             assert isinstance(finish_writes(), userlock.StaleWriteError)
             assert finish_writes() is None
-
-    def test_a_write_that_lands_is_not_remembered(self, ndb_client: ndb.Client) -> None:
-        with ndb_client.context() as context:
-            Learner.get_by_id("ann").put_async()
-            context.flush()
-            assert not request_notes().books.writes
 
 
 # --- each way to drop a future --------------------------------------------------------------
@@ -145,8 +129,7 @@ EACH_DROPPED = pytest.mark.parametrize(
 @pytest.mark.usefixtures("_ann")
 def test_a_stale_write_reaches_the_application(
     ndb_client: ndb.Client,
-    elsewhere: Elsewhere,
-    store: MemoryStore,
+    overtake: Overtake,
     drop: Callable[[Any], object],
     error: type[Exception],
 ) -> None:
@@ -155,8 +138,7 @@ def test_a_stale_write_reaches_the_application(
     def request() -> None:
         with ndb_client.context(), userlock.global_lock("ann"):
             learner = Learner.get_by_id("ann")
-            store.evict("ann")
-            elsewhere(lambda: change(learner.key, 5))
+            overtake(lambda: change(learner.key, 5))
             learner.points += 100
             drop(learner)
 

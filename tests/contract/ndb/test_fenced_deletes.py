@@ -9,7 +9,7 @@ import pytest
 from google.cloud import ndb
 
 import userlock
-from tests.contract.ndb.actions import Elsewhere, change, stored
+from tests.contract.ndb.actions import Elsewhere, Overtake, change, stored
 from tests.contract.ndb.models import Learner
 from userlock.ndb import commits
 from userlock.stores import MemoryStore
@@ -106,19 +106,14 @@ def test_so_can_one_that_was_put_and_deleted_in_a_transaction(
 @pytest.mark.parametrize("blind_overwrites", ["raise", "off"])
 @pytest.mark.parametrize("again", [lambda put: put(), ndb.transaction])
 def test_but_not_over_an_entity_that_was_created_since(
-    key: Any,
-    store: MemoryStore,
-    elsewhere: Elsewhere,
-    blind_overwrites: Any,
-    again: Callable[[Any], Any],
+    key: Any, overtake: Overtake, blind_overwrites: Any, again: Callable[[Any], Any]
 ) -> None:
     userlock.configure(blind_overwrites=blind_overwrites)
 
     def delete_and_put() -> None:
         learner = key.get()
         key.delete()
-        store.evict("ann")
-        elsewhere(lambda: Learner(key=key, points=7).put())
+        overtake(lambda: Learner(key=key, points=7).put())
         learner.points = 5
         with pytest.raises(userlock.EntityExistsError):
             again(learner.put)
@@ -162,11 +157,7 @@ EACH_RENAME = pytest.mark.parametrize(
 @EACH_RENAME
 class TestRenames:
     def test_no_update_is_lost(
-        self,
-        key: Any,
-        rename: Callable[[Any, Any], None],
-        store: MemoryStore,
-        elsewhere: Elsewhere,
+        self, key: Any, rename: Callable[[Any, Any], None], store: MemoryStore, elsewhere: Elsewhere
     ) -> None:
         def act() -> None:
             entity = key.get()
@@ -186,10 +177,7 @@ class TestRenames:
 
 
 def test_without_the_fence_an_update_is_lost(
-    key: Any,
-    store: MemoryStore,
-    elsewhere: Elsewhere,
-    monkeypatch: pytest.MonkeyPatch,
+    key: Any, store: MemoryStore, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The negative control."""
     monkeypatch.setattr(commits, "build_on", lambda *_: None)

@@ -11,7 +11,8 @@ import pytest
 from google.cloud import ndb
 
 import userlock
-from tests.contract.ndb.actions import Elsewhere, stored, stored_elsewhere
+from tests.contract.conftest import EACH_MODE
+from tests.contract.ndb.actions import Elsewhere, Overtake, stored, stored_elsewhere
 from tests.contract.ndb.models import Learner
 from tests.unit.lock.pulse import live
 from userlock.stores import MemoryStore
@@ -125,13 +126,6 @@ def under_lock(action: Callable[[Any], None], key: Any) -> Callable[[], None]:
 
 # --- the table -----------------------------------------------------------------------------------
 
-#: How a server keeps transactions apart.
-EACH_MODE = pytest.mark.parametrize(
-    "concurrency_mode",
-    ["pessimistic", "optimistic", "optimistic-with-entity-groups"],
-    indirect=True,
-    scope="session",
-)
 EACH_PUT = pytest.mark.parametrize("put", PUTS.values(), ids=PUTS)
 PUT_AND_DELETE = pytest.mark.parametrize(
     "write", [PUTS["put"], DELETES["delete"]], ids=["put", "delete"]
@@ -148,16 +142,11 @@ def _others_may_be_written() -> None:
 @pytest.mark.parametrize("put", [PUTS["put"], PUTS["put in a transaction"]])
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_a_stale_write_is_refused(
-    key: Any,
-    read: Callable[[Any], Any],
-    put: Callable[[Any], Any],
-    store: MemoryStore,
-    elsewhere: Elsewhere,
+    key: Any, read: Callable[[Any], Any], put: Callable[[Any], Any], overtake: Overtake
 ) -> None:
     with userlock.global_lock("ann"):
         learner = read(key)
-        store.evict("ann")
-        elsewhere(under_lock(RIVALS["changes it"], key))
+        overtake(under_lock(RIVALS["changes it"], key))
         learner.points += 100
         with pytest.raises(userlock.StaleWriteError) as caught:
             put(learner)
@@ -171,7 +160,7 @@ def test_a_stale_write_is_refused(
 @EACH_MODE
 @EACH_PUT
 def test_the_next_put_builds_on_the_one_that_landed(
-    key: Any, put: Callable[[Any], Any], store: MemoryStore, elsewhere: Elsewhere
+    key: Any, put: Callable[[Any], Any], overtake: Overtake
 ) -> None:
     with userlock.global_lock("ann"):
         learner = key.get()
@@ -180,8 +169,7 @@ def test_the_next_put_builds_on_the_one_that_landed(
             put(learner)
             ndb.delete_multi([ndb.Key(Learner, f"other-{number}") for number in range(3)])
         assert stored(key) == (2, None)
-        store.evict("ann")
-        elsewhere(under_lock(RIVALS["changes it"], key))
+        overtake(under_lock(RIVALS["changes it"], key))
         learner.points += 100
         with pytest.raises(userlock.StaleWriteError):
             put(learner)
@@ -190,14 +178,13 @@ def test_the_next_put_builds_on_the_one_that_landed(
 
 @PUT_AND_DELETE
 def test_without_fencing_an_update_is_lost(
-    key: Any, write: Callable[[Any], Any], store: MemoryStore, elsewhere: Elsewhere
+    key: Any, write: Callable[[Any], Any], overtake: Overtake
 ) -> None:
     """The negative control."""
     userlock.configure(fencing=False)
     with userlock.global_lock("ann"):
         learner = key.get()
-        store.evict("ann")
-        elsewhere(under_lock(RIVALS["changes it"], key))
+        overtake(under_lock(RIVALS["changes it"], key))
         learner.points += 100
         write(learner)
     assert stored(key) == (None if write in DELETES.values() else (100, None))
@@ -233,24 +220,17 @@ def test_each_rival(
     rival: Callable[[Any], None],
     write: Callable[[Any], Any],
     locked: bool,
-    store: MemoryStore,
     elsewhere: Elsewhere,
+    overtake: Overtake,
 ) -> None:
     with userlock.global_lock("ann") if locked else nullcontext():
         learner = key.get()
-        store.evict("ann")
-        elsewhere(under_lock(rival, key))
+        overtake(under_lock(rival, key))
         check(key, write, elsewhere, learner)
 
 
 def _ran_out(store: MemoryStore, clock: ManualClock) -> None:
     clock.advance(61)
-
-
-def _extended(store: MemoryStore, clock: ManualClock) -> None:
-    userlock.current_scope().held["ann"].extend(300)
-    clock.advance(299)
-    store.evict("ann")
 
 
 def _found_lost(store: MemoryStore, clock: ManualClock) -> None:
@@ -263,15 +243,9 @@ def _broken(store: MemoryStore, clock: ManualClock) -> None:
     userlock.break_lock("ann")
 
 
-def _restarted(store: MemoryStore, clock: ManualClock) -> None:
-    store.go_down("connection refused")
-    store.evict("ann")
-    store.come_back()
-
-
 @PUT_AND_DELETE
 class TestEachLapse:
-    @pytest.mark.parametrize("lapse", [_ran_out, _extended, _found_lost, _broken, _restarted])
+    @pytest.mark.parametrize("lapse", [_ran_out, _found_lost, _broken])
     def test_a_lease_that_is_gone(
         self,
         key: Any,
@@ -317,14 +291,13 @@ class TestEachLapse:
 @EACH_MODE
 @pytest.mark.parametrize("delete", DELETES.values(), ids=DELETES)
 def test_a_delete_builds_on_the_put_before_it(
-    key: Any, delete: Callable[[Any], Any], store: MemoryStore, elsewhere: Elsewhere
+    key: Any, delete: Callable[[Any], Any], elsewhere: Elsewhere, overtake: Overtake
 ) -> None:
     with userlock.global_lock("ann"):
         learner = key.get()
         learner.points = 7
         learner.put()
-        store.evict("ann")
-        elsewhere(under_lock(RIVALS["changes it"], key))
+        overtake(under_lock(RIVALS["changes it"], key))
         check(key, delete, elsewhere, learner)
         again = key.get()
         again.put_async()

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -17,7 +14,6 @@ from google.cloud import ndb
 from google.cloud.datastore_v1.types import datastore as datastore_types
 
 import userlock
-import userlock_emulator
 from tests.contract.ndb.actions import Elsewhere
 from tests.contract.ndb.gates import (
     BELOW_THE_MODEL,
@@ -29,16 +25,9 @@ from tests.contract.ndb.gates import (
     stale,
     stored,
 )
+from tests.interpreters import run_python
 from userlock.ndb import capabilities, stub
-
-
-@pytest.fixture
-def key(context: Any) -> Any:
-    """Return the key of an entity that exists."""
-    Simple(id="ann").put()
-    context.clear_cache()
-    return ndb.Key(Simple, "ann")
-
+from userlock_emulator import Emulator
 
 # --- every client -----------------------------------------------------------------------------
 
@@ -312,19 +301,10 @@ print(json.dumps(results))
 """
 
 
-def test_clients_and_contexts_that_are_older_than_the_import(
-    datastore: userlock_emulator.Emulator,
-) -> None:
+def test_clients_and_contexts_that_are_older_than_the_import(datastore: Emulator) -> None:
     """In a process of its own, as this one has imported userlock."""
     datastore.reset()
-    process = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", _OLDER],
-        env=os.environ | datastore.env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    process = run_python("-W", "ignore", "-c", _OLDER, env=datastore.env)
     assert process.returncode == 0, process.stderr
     expected = ["True", "StaleWriteError", *["WriteNotFenced"] * 4, 1]
     assert json.loads(process.stdout) == [expected, expected]

@@ -14,9 +14,9 @@ from google.cloud.datastore_v1.types import datastore as datastore_types
 from google.cloud.ndb import _datastore_api
 
 import userlock
-from tests.contract.ndb.caches import EmptyGlobalCache
-from tests.contract.ndb.gates import OPERATIONS, SENDERS, Send, Simple, mutation, request_of
+from tests.contract.ndb.gates import SENDERS, Send, Simple, mutation, request_of
 from tests.contract.ndb.models import Learner, Plain
+from tests.contract.ndb.servers import EmptyGlobalCache
 from tests.contract.ndb.test_gate import CHANGES, Change, other_deletes
 from userlock.ndb import stub
 
@@ -81,46 +81,31 @@ class TestRpcs:
 class TestReadsPass:
     """Read RPCs by hand give the messages that ndb gets."""
 
-    @pytest.fixture
-    def project(self, key: Any, context: Any) -> dict[str, str]:
-        return {"project_id": context.client.project, "database_id": context.client.database or ""}
-
-    def test_a_look_up(self, key: Any, project: dict[str, str], context: Any) -> None:
-        request = datastore_types.LookupRequest(keys=[key._key.to_protobuf()], **project)
-        for answer in (
-            context.client.stub.lookup(request),
-            context.client.stub.lookup.future(request).result(),
-        ):
-            (found,) = answer.found
-            assert found.entity.key.path[-1].name == "ann"
-            assert found.version > 0
-            assert not answer.missing
-
-    def test_a_query(self, project: dict[str, str], context: Any) -> None:
-        query = datastore_types.RunQueryRequest(query={"kind": [{"name": "Simple"}]}, **project)
-        for answer in (
-            context.client.stub.run_query(query),
-            context.client.stub.run_query.future(query).result(),
-        ):
-            (found,) = answer.batch.entity_results
-            assert found.entity.key.path[-1].name == "ann"
-            assert found.version > 0
-
-    def test_a_transaction_and_ids(self, project: dict[str, str], context: Any) -> None:
-        begun = context.client.stub.begin_transaction(
-            datastore_types.BeginTransactionRequest(**project)
+    @pytest.mark.parametrize("rpc", ["lookup", "run_query"])
+    @pytest.mark.parametrize("at_once", [True, False], ids=["called", "future"])
+    def test_reads(self, key: Any, context: Any, rpc: str, at_once: bool) -> None:
+        method = getattr(context.client.stub, rpc)
+        place = {"project_id": context.client.project, "database_id": context.client.database or ""}
+        request: Any = (
+            datastore_types.LookupRequest(keys=[key._key.to_protobuf()], **place)
+            if rpc == "lookup"
+            else datastore_types.RunQueryRequest(query={"kind": [{"name": "Simple"}]}, **place)
         )
-        context.client.stub.rollback(
-            datastore_types.RollbackRequest(transaction=begun.transaction, **project)
-        )
-        answer = context.client.stub.allocate_ids(
-            datastore_types.AllocateIdsRequest(keys=[{"path": [{"kind": "Simple"}]}], **project)
-        )
-        (allocated,) = answer.keys
+        answer = method(request) if at_once else method.future(request).result()
+        (found,) = answer.found if rpc == "lookup" else answer.batch.entity_results
+        assert found.entity.key.path[-1].name == "ann"
+        assert found.version > 0
+
+    def test_a_transaction_and_ids(self, context: Any) -> None:
+        stub = context.client.stub
+        place = {"project_id": context.client.project, "database_id": context.client.database or ""}
+        begun = stub.begin_transaction(datastore_types.BeginTransactionRequest(**place))
+        stub.rollback(datastore_types.RollbackRequest(transaction=begun.transaction, **place))
+        (allocated,) = stub.allocate_ids(
+            datastore_types.AllocateIdsRequest(keys=[{"path": [{"kind": "Simple"}]}], **place)
+        ).keys
         assert allocated.path[-1].id
-        context.client.stub.reserve_ids(
-            datastore_types.ReserveIdsRequest(keys=[allocated], **project)
-        )
+        stub.reserve_ids(datastore_types.ReserveIdsRequest(keys=[allocated], **place))
 
 
 # --- other models -----------------------------------------------------------------------------
@@ -128,14 +113,6 @@ class TestReadsPass:
 
 class TestPlainModels:
     """Nothing changes for them."""
-
-    @pytest.mark.parametrize("operation", OPERATIONS)
-    def test_by_hand(self, context: Any, operation: str) -> None:
-        if operation != "insert":
-            Plain(id="bob").put()
-        context.client.stub.commit(request_of(mutation(operation, ndb.Key(Plain, "bob"))))
-        found = ndb.Key(Plain, "bob").get(use_cache=False)
-        assert (found is None) == (operation == "delete")
 
     @pytest.mark.parametrize("send", SENDERS.values(), ids=SENDERS.keys())
     def test_the_request_is_sent_unchanged(self, context: Any, send: Send) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -48,25 +49,40 @@ def test_no_transaction_at_all(course: Course) -> None:
     assert "actions.py" in str(caught.value.read_at)
 
 
-def test_read_outside_put_inside(course: Course) -> None:
+def independently(work: Callable[[], Any]) -> Any:
+    return ndb.non_transactional()(ndb.transaction)(work)
+
+
+def put_and_return(course: Course) -> Any:
+    read = course.key.get()
+    read.put()
+    return read
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        pytest.param(lambda course: ndb.transaction(course.put), id="read outside"),
+        pytest.param(
+            lambda course: ndb.transaction(ndb.transaction(course.key.get).put),
+            id="read in another",
+        ),
+        pytest.param(
+            lambda course: ndb.transaction(lambda: independently(course.key.get().put)),
+            id="read in the outer one",
+        ),
+        pytest.param(
+            lambda course: ndb.transaction(ndb.transaction(lambda: put_and_return(course)).put),
+            id="put in another",
+        ),
+    ],
+)
+def test_put_in_another_one_than_it_was_read_in(
+    course: Course, put: Callable[[Course], Any]
+) -> None:
     with pytest.raises(userlock.WrongTransaction, match="last put, outside of it") as caught:
-        ndb.transaction(course.put)
+        put(course)
     check_policy_message(caught.value, course)
-
-
-def test_read_in_one_and_put_in_another(course: Course) -> None:
-    read = ndb.transaction(course.key.get)
-    with pytest.raises(userlock.WrongTransaction, match="last put, outside of it"):
-        ndb.transaction(read.put)
-
-
-def test_read_in_the_outer_and_put_in_an_independent_one(course: Course) -> None:
-    def outer() -> None:
-        read = course.key.get()
-        ndb.non_transactional()(ndb.transaction)(read.put)
-
-    with pytest.raises(userlock.WrongTransaction, match="last put, outside of it"):
-        ndb.transaction(outer)
 
 
 def test_an_entity_read_in_an_independent_one_is_read_again(course: Course) -> None:
@@ -84,17 +100,6 @@ def test_an_entity_read_in_an_independent_one_is_read_again(course: Course) -> N
 
     ndb.transaction(outer)
     assert course.key.get(use_cache=False).seats == 1
-
-
-def test_put_in_an_earlier_one(course: Course) -> None:
-    def change() -> Any:
-        read = course.key.get()
-        read.put()
-        return read
-
-    read = ndb.transaction(change)
-    with pytest.raises(userlock.WrongTransaction, match="last put, outside of it"):
-        ndb.transaction(read.put)
 
 
 def test_an_object_of_a_failed_attempt_put_in_the_next(course: Course) -> None:

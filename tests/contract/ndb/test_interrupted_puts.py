@@ -8,8 +8,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,15 +19,15 @@ from google.cloud import ndb
 from google.cloud.ndb import _datastore_api, _eventloop, _remote
 
 import userlock
-import userlock_emulator
-from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
+from tests.contract.ndb.actions import Elsewhere, Overtake, add_five, stored_points
 from tests.contract.ndb.models import Learner
+from tests.interpreters import run_python
 from tests.waiting import wait_until
 from userlock.constraints import Unique
 from userlock.ndb import calls, commits, pending, stub, transactions
-from userlock.stores import MemoryStore
+from userlock_emulator import Emulator
 
-pytestmark = pytest.mark.usefixtures("key", "_quick_retries")
+pytestmark = pytest.mark.usefixtures("key", "quick_retries")
 
 
 class Late(Exception):
@@ -160,7 +158,7 @@ def put_beside_a_failing_hook(held: Any) -> Any:
 
 @pytest.fixture
 def leave(
-    datastore: userlock_emulator.Emulator, monkeypatch: pytest.MonkeyPatch
+    datastore: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Callable[[Any], Any], Any], list[bool]]:
     """Leave the lock by an interrupted put. Returns whether each wait at the end has ended it."""
     ended: list[bool] = []
@@ -209,7 +207,7 @@ def test_of_a_signal(leave: Any, put: Callable[[Any], Any], error: type[BaseExce
 def test_of_a_signal_before_it_is_sent(
     put: Callable[[Any], Any],
     error: type[BaseException],
-    datastore: userlock_emulator.Emulator,
+    datastore: Emulator,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The lock is left at once: no reply comes."""
@@ -249,16 +247,11 @@ def test_of_a_signal_where_ndb_loses_the_reply(
 
 
 def test_its_own_error_is_logged(
-    leave: Any,
-    error: type[BaseException],
-    store: MemoryStore,
-    elsewhere: Elsewhere,
-    caplog: pytest.LogCaptureFixture,
+    leave: Any, error: type[BaseException], overtake: Overtake, caplog: pytest.LogCaptureFixture
 ) -> None:
     def change_behind_it() -> None:
         Learner.get_by_id("ann")
-        store.evict("ann")
-        elsewhere(add_five)
+        overtake(add_five)
 
     assert leave(put_and_be_interrupted, error, change_behind_it) == [True]
     assert "a write under lock 'ann' failed as well" in caplog.text
@@ -277,7 +270,7 @@ def test_it_does_not_wait_for_ever(
     error: type[BaseException],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    datastore: userlock_emulator.Emulator,
+    datastore: Emulator,
 ) -> None:
     monkeypatch.setattr(pending, "_PATIENCE", 0.05)
     with datastore.faults.hold(kind="TestedLearner") as held:
@@ -299,10 +292,7 @@ def test_the_control_leaves_it_on_its_way(
 @pytest.mark.parametrize("releases", [True, False], ids=["released", "control"])
 @pytest.mark.parametrize("error", [Late], indirect=True)
 def test_of_a_transaction_with_a_lock_of_its_own(
-    error: type[BaseException],
-    releases: bool,
-    datastore: userlock_emulator.Emulator,
-    monkeypatch: pytest.MonkeyPatch,
+    error: type[BaseException], releases: bool, datastore: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is released when the commit has landed, although nobody waits for that any more."""
 
@@ -356,9 +346,7 @@ def test_of_the_release_of_locks_that_a_transaction_keeps(
     ["before it is waited for", "in its function", "in the loop", "before its commit is sent"],
 )
 def test_a_transaction_that_is_interrupted_ends(
-    error: type[BaseException],
-    where: str,
-    elsewhere: Elsewhere,
+    error: type[BaseException], where: str, elsewhere: Elsewhere
 ) -> None:
     """It is rolled back: nobody waits for what it has read. Nothing of it is left to the garbage
     collector, or in the cache."""
@@ -410,9 +398,8 @@ with ndb.Client().context():
     except KeyError:
         print("left")
 """
-    command = [sys.executable, "-c", program]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert ended.stdout == "left\n"
+    ended = run_python("-c", program)
+    assert (ended.returncode, ended.stdout) == (0, "left\n"), ended.stderr
 
 
 @pytest.mark.parametrize("error", [Late, Stopped], indirect=True)
@@ -458,7 +445,7 @@ def test_of_several_at_once(error: type[BaseException], key: ndb.Key) -> None:
 
 @pytest.mark.parametrize("error", [Late], indirect=True)
 def test_of_a_tasklet_that_waits_for_a_transaction(
-    error: type[BaseException], datastore: userlock_emulator.Emulator
+    error: type[BaseException], datastore: Emulator
 ) -> None:
     """The end of the scope waits for the commit, and releases the lock of the transaction."""
 

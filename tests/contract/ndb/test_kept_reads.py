@@ -12,7 +12,6 @@ from google.api_core import exceptions as google_errors
 from google.cloud import ndb
 
 import userlock
-import userlock_emulator
 from tests.contract.ndb.actions import DELETES, PUTS, Elsewhere, change, forget_reads, stored
 from tests.contract.ndb.models import Learner, VideoLog
 from tests.contract.ndb.servers import Wire
@@ -21,15 +20,16 @@ from userlock.ndb import provenance
 from userlock.ndb.provenance import Ledger
 from userlock.stores import MemoryStore
 from userlock.testing import allow_unlocked
+from userlock_emulator import Emulator
 
-pytestmark = pytest.mark.usefixtures("_quick_retries")
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 
 class Scene(NamedTuple):
     key: Any
     store: MemoryStore
     elsewhere: Elsewhere
-    datastore: userlock_emulator.Emulator
+    datastore: Emulator
 
     def rival(self) -> None:
         """Let the lock fail, and have another request write under it."""
@@ -44,9 +44,7 @@ class Scene(NamedTuple):
 
 
 @pytest.fixture
-def scene(
-    key: Any, store: MemoryStore, elsewhere: Elsewhere, datastore: userlock_emulator.Emulator
-) -> Scene:
+def scene(key: Any, store: MemoryStore, elsewhere: Elsewhere, datastore: Emulator) -> Scene:
     return Scene(key, store, elsewhere, datastore)
 
 

@@ -14,15 +14,15 @@ from google.cloud import ndb
 from google.cloud.datastore_v1.types import datastore as datastore_types
 
 import userlock
-import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb import servers
 from tests.contract.ndb.models import Learner, Plain
 from tests.contract.ndb.servers import READS, Wire
 from userlock.ndb import calls
 from userlock.ndb.transactions import undisguised
+from userlock_emulator import Emulator
 
-pytestmark = [pytest.mark.usefixtures("context", "_quick_retries"), EACH_MODE]
+pytestmark = [pytest.mark.usefixtures("context", "quick_retries"), EACH_MODE]
 
 
 @pytest.fixture(autouse=True)
@@ -122,9 +122,7 @@ def test_an_error_before_the_first_rpc_sends_nothing(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("waits", [True, False], ids=["after the answer", "before it"])
-def test_an_error_rolls_back(
-    wire: Wire, waits: bool, datastore: userlock_emulator.Emulator
-) -> None:
+def test_an_error_rolls_back(wire: Wire, waits: bool, datastore: Emulator) -> None:
     """Also a transaction that a read under way begins: nobody else has to wait for its locks."""
 
     def fail() -> None:
@@ -169,7 +167,7 @@ def test_transactions_without_reads_go_side_by_side(wire: Wire) -> None:
 
 
 def test_it_is_serialisable_from_its_first_read_on(
-    elsewhere: Callable[[Callable[[], None]], None], datastore: userlock_emulator.Emulator
+    elsewhere: Callable[[Callable[[], None]], None], datastore: Emulator
 ) -> None:
     """It reads the writes of others before that; the function runs once."""
     runs = []
@@ -187,22 +185,8 @@ def test_it_is_serialisable_from_its_first_read_on(
 # --- lost answers -------------------------------------------------------------------------------
 
 
-class Counted:
-    """A transaction that counts its runs."""
-
-    def __init__(self, work: Callable[[], None]) -> None:
-        self.runs = 0
-        self._work = work
-
-    def __call__(self) -> None:
-        self.runs += 1
-        self._work()
-
-
 @pytest.mark.parametrize("applied", [False, True], ids=["the request", "the answer"])
-def test_the_first_read_is_lost(
-    datastore: userlock_emulator.Emulator, wire: Wire, applied: bool
-) -> None:
+def test_the_first_read_is_lost(datastore: Emulator, wire: Wire, applied: bool) -> None:
     """It is sent again, and begins another transaction; the commit is of that one.
 
     Where the answer was lost, the read has locks until its transaction ends by itself. So the
@@ -210,16 +194,17 @@ def test_the_first_read_is_lost(
     """
 
     def work() -> None:
+        runs.append(1)
         Learner.get_by_id("bob")
         put_plainly()
 
-    counted = Counted(work)
+    runs: list[int] = []
     if applied:
         datastore.faults.drop_reply(rpc="Lookup")
     else:
         datastore.faults.unavailable(rpc="Lookup")
-    ndb.transaction(counted)
-    assert counted.runs == 1
+    ndb.transaction(work)
+    assert runs == [1]
     assert wire.names == ["lookup", "lookup", "commit"]
     assert (wire.begun, len(ids_of(wire))) == (2, 1)
 
@@ -256,7 +241,7 @@ def test_an_answer_that_comes_before_grpc_tells_it(
 @pytest.mark.parametrize("work", [put_plainly, lambda: Learner(id="new").put()])
 @pytest.mark.parametrize("reaction", ["noted", "the control"])
 def test_it_cannot_begin(
-    datastore: userlock_emulator.Emulator,
+    datastore: Emulator,
     wire: Wire,
     work: Callable[[], None],
     reaction: str,
@@ -273,15 +258,13 @@ def test_it_cannot_begin(
     assert "commit" not in wire.names
 
 
-def test_it_begins_at_the_second_time(datastore: userlock_emulator.Emulator, wire: Wire) -> None:
+def test_it_begins_at_the_second_time(datastore: Emulator, wire: Wire) -> None:
     datastore.faults.unavailable(1, rpc="BeginTransaction")
     ndb.transaction(put_plainly)
     assert Plain.get_by_id("new", use_cache=False).number == 1
 
 
-def test_a_commit_without_reads_is_applied_once(
-    datastore: userlock_emulator.Emulator, wire: Wire
-) -> None:
+def test_a_commit_without_reads_is_applied_once(datastore: Emulator, wire: Wire) -> None:
     """It is sent again in the same transaction, which is the reason for BeginTransaction."""
     datastore.faults.drop_reply(rpc="Commit")
     with userlock.global_lock("new"), contextlib.suppress(userlock.CommitInDoubt):

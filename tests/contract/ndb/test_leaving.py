@@ -12,12 +12,12 @@ import pytest
 from google.cloud import ndb
 
 import userlock
-import userlock_emulator
 from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
 from tests.contract.ndb.models import Learner, VideoLog
 from userlock.lock.scope import current
 from userlock.ndb import pending
 from userlock.stores import MemoryStore
+from userlock_emulator import Emulator
 from userlock_emulator.datastore.faults import Fault
 
 
@@ -129,7 +129,7 @@ def in_a_context_within(act: Callable[[], None]) -> None:
 def test_a_context_that_is_over(
     ndb_client: ndb.Client,
     service: userlock.LockService,
-    datastore: userlock_emulator.Emulator,
+    datastore: Emulator,
     caplog: pytest.LogCaptureFixture,
     where: Callable[[Callable[[], None]], None],
     sent: bool,
@@ -182,7 +182,7 @@ def test_a_transaction_that_is_over(ndb_client: ndb.Client, service: userlock.Lo
 class TestAnotherThread:
     """It shares the scope, as in `asyncio.to_thread`; the lock is left while it still puts."""
 
-    def leave(self, client: ndb.Client, datastore: userlock_emulator.Emulator) -> Fault:
+    def leave(self, client: ndb.Client, datastore: Emulator) -> Fault:
         """Leave the lock while another thread puts. Returns the fault that delays its commit."""
 
         def put() -> None:
@@ -200,7 +200,7 @@ class TestAnotherThread:
         self,
         ndb_client: ndb.Client,
         service: userlock.LockService,
-        datastore: userlock_emulator.Emulator,
+        datastore: Emulator,
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
@@ -224,7 +224,7 @@ class TestAnotherThread:
         self,
         ndb_client: ndb.Client,
         service: userlock.LockService,
-        datastore: userlock_emulator.Emulator,
+        datastore: Emulator,
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:

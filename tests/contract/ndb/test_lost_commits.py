@@ -10,16 +10,16 @@ from google.api_core import exceptions as google_errors
 from google.cloud import ndb
 
 import userlock
-import userlock_emulator
 from tests.contract.conftest import EACH_MODE
-from tests.contract.ndb.actions import Elsewhere, change
+from tests.contract.ndb.actions import Overtake, change
+from tests.contract.ndb.gates import stored
 from tests.contract.ndb.models import Learner, Marked, Plain, VideoLog
 from tests.contract.ndb.servers import Wire
-from userlock.stores import MemoryStore
+from userlock_emulator import Emulator
 from userlock_emulator.datastore.errors import Code
 from userlock_emulator.datastore.faults import Fault, Rule
 
-pytestmark = [pytest.mark.usefixtures("context", "_quick_retries"), EACH_MODE]
+pytestmark = [pytest.mark.usefixtures("context", "quick_retries"), EACH_MODE]
 
 
 @pytest.fixture(autouse=True)
@@ -30,11 +30,6 @@ def _ann(context: Any) -> None:
     with userlock.global_lock("bob"):
         Learner(id="bob").put()
     context.clear_cache()
-
-
-def stored(model: Any, name: str = "ann") -> int | None:
-    found = model.get_by_id(name, use_cache=False)
-    return None if found is None else found.points
 
 
 class Work:
@@ -78,15 +73,15 @@ def create_it() -> None:
     Learner(id="ann-2").put()
 
 
-def drop_reply(datastore: userlock_emulator.Emulator) -> Fault:
+def drop_reply(datastore: Emulator) -> Fault:
     return datastore.faults.drop_reply()
 
 
-def out_of_time(datastore: userlock_emulator.Emulator) -> Fault:
+def out_of_time(datastore: Emulator) -> Fault:
     return datastore.faults.deadline_exceeded(rpc="Commit", applied=True)
 
 
-def internal(datastore: userlock_emulator.Emulator) -> Fault:
+def internal(datastore: Emulator) -> Fault:
     rule = Rule(name="internal", code=Code.INTERNAL, rpc="Commit", applied=True)
     return datastore.faults.plant(rule)
 
@@ -97,9 +92,7 @@ LOSSES = [drop_reply, out_of_time, internal]
 class TestApplied:
     @pytest.mark.parametrize("lose", LOSSES)
     def test_is_recognised_by_a_write_id(
-        self,
-        datastore: userlock_emulator.Emulator,
-        lose: Callable[[userlock_emulator.Emulator], Fault],
+        self, datastore: Emulator, lose: Callable[[Emulator], Fault]
     ) -> None:
         work = Work(add_to_unmarked, add_to_marked)
         lose(datastore)
@@ -107,18 +100,14 @@ class TestApplied:
         assert work.runs == 1
         assert (stored(Marked), stored(Learner)) == (5, 5)
 
-    def test_is_recognised_by_an_id_that_was_allocated_for_it(
-        self, datastore: userlock_emulator.Emulator
-    ) -> None:
+    def test_is_recognised_by_an_id_that_was_allocated_for_it(self, datastore: Emulator) -> None:
         work = Work(add_to_unmarked, log_it)
         drop_reply(datastore)
         work.under_lock()
         assert work.runs == 1
         assert (VideoLog.query().count(), stored(Learner)) == (1, 5)
 
-    def test_is_done_where_all_its_entities_are_gone(
-        self, datastore: userlock_emulator.Emulator
-    ) -> None:
+    def test_is_done_where_all_its_entities_are_gone(self, datastore: Emulator) -> None:
         work = Work(delete_it)
         drop_reply(datastore)
         work.under_lock()
@@ -127,9 +116,7 @@ class TestApplied:
 
     @pytest.mark.parametrize("step", [add_to_unmarked, create_it])
     def test_is_in_doubt_otherwise_and_not_run_again(
-        self,
-        datastore: userlock_emulator.Emulator,
-        step: Callable[[], None],
+        self, datastore: Emulator, step: Callable[[], None]
     ) -> None:
         work = Work(step)
         drop_reply(datastore)
@@ -141,7 +128,7 @@ class TestApplied:
         assert "test_lost_commits.py" in str(caught.value.put_at)
 
 
-def test_with_plain_models_ndb_applies_it_twice(datastore: userlock_emulator.Emulator) -> None:
+def test_with_plain_models_ndb_applies_it_twice(datastore: Emulator) -> None:
     """The negative control: the same with models that are not watched."""
 
     def add() -> None:
@@ -159,7 +146,7 @@ def test_with_plain_models_ndb_applies_it_twice(datastore: userlock_emulator.Emu
 class TestNotApplied:
     @pytest.mark.parametrize("step", [add_to_unmarked, add_to_marked, delete_it, create_it])
     def test_arrives_when_it_is_sent_again(
-        self, datastore: userlock_emulator.Emulator, step: Callable[[], None], wire: Wire
+        self, datastore: Emulator, step: Callable[[], None], wire: Wire
     ) -> None:
         """The request was lost, not the reply. ndb alone would run the function again."""
         work = Work(step)
@@ -168,7 +155,7 @@ class TestNotApplied:
         assert work.runs == 1
         assert wire.begun == 1
 
-    def test_is_run_again_after_contention(self, datastore: userlock_emulator.Emulator) -> None:
+    def test_is_run_again_after_contention(self, datastore: Emulator) -> None:
         """It is certain that nothing was applied."""
         work = Work(add_to_unmarked, add_to_marked)
         datastore.faults.abort(2)
@@ -178,7 +165,7 @@ class TestNotApplied:
 
     @pytest.mark.parametrize("step", [add_to_unmarked, add_to_marked, delete_it])
     def test_is_run_again_when_its_entities_are_unchanged(
-        self, datastore: userlock_emulator.Emulator, step: Callable[[], None]
+        self, datastore: Emulator, step: Callable[[], None]
     ) -> None:
         """The request was lost, and then the transaction was given up."""
         work = Work(step)
@@ -189,9 +176,7 @@ class TestNotApplied:
         assert stored(Marked) == (5 if step is add_to_marked else 0)
         assert stored(Learner) == {add_to_unmarked: 5, delete_it: None}.get(step, 0)
 
-    def test_is_in_doubt_where_nothing_would_have_changed(
-        self, datastore: userlock_emulator.Emulator
-    ) -> None:
+    def test_is_in_doubt_where_nothing_would_have_changed(self, datastore: Emulator) -> None:
         """An unchanged entity looks the same, whether its put was applied or not."""
 
         def put_as_it_is() -> None:
@@ -206,7 +191,7 @@ class TestNotApplied:
 
 
 class TestInDoubt:
-    def test_the_service_stays_away(self, datastore: userlock_emulator.Emulator) -> None:
+    def test_the_service_stays_away(self, datastore: Emulator) -> None:
         """A request may still be on its way."""
         work = Work(add_to_marked)
         datastore.faults.unavailable(None, rpc="Commit")
@@ -215,7 +200,7 @@ class TestInDoubt:
         assert work.runs == 1
         assert isinstance(caught.value.__cause__, google_errors.ServiceUnavailable)
 
-    def test_the_look_up_fails(self, datastore: userlock_emulator.Emulator) -> None:
+    def test_the_look_up_fails(self, datastore: Emulator) -> None:
         work = Work(add_to_marked)
         datastore.faults.drop_reply()
         datastore.faults.unavailable(None, rpc="Lookup", skip=1)
@@ -223,9 +208,7 @@ class TestInDoubt:
             work.under_lock()
         assert work.runs == 1
 
-    def test_somebody_else_has_written_since(
-        self, datastore: userlock_emulator.Emulator, store: MemoryStore, elsewhere: Elsewhere
-    ) -> None:
+    def test_somebody_else_has_written_since(self, datastore: Emulator, overtake: Overtake) -> None:
         """The write id is gone with the overwritten entity."""
 
         class Rival(Wire):
@@ -236,8 +219,7 @@ class TestInDoubt:
             def sent(self, name: str, request: Any) -> Any:
                 self.commits += name == "commit"
                 if name == "commit" and self.commits == 2:
-                    store.evict("ann")
-                    elsewhere(lambda: change(ndb.Key(Marked, "ann"), 100))
+                    overtake(lambda: change(ndb.Key(Marked, "ann"), 100))
                 return super().sent(name, request)
 
         work = Work(add_to_marked)
@@ -250,9 +232,7 @@ class TestInDoubt:
 
 
 class TestAfterwards:
-    def test_an_object_that_has_landed_can_be_put_again(
-        self, datastore: userlock_emulator.Emulator
-    ) -> None:
+    def test_an_object_that_has_landed_can_be_put_again(self, datastore: Emulator) -> None:
         learner: list[Any] = []
 
         def add() -> None:
@@ -268,9 +248,7 @@ class TestAfterwards:
             learner[0].put()
         assert stored(Marked) == 10
 
-    def test_in_doubt_the_objects_leave_the_context_cache(
-        self, datastore: userlock_emulator.Emulator
-    ) -> None:
+    def test_in_doubt_the_objects_leave_the_context_cache(self, datastore: Emulator) -> None:
         with userlock.global_lock("ann"):
             datastore.faults.drop_reply()
             with pytest.raises(userlock.CommitInDoubt):
@@ -278,7 +256,7 @@ class TestAfterwards:
             assert Learner.get_by_id("ann").points == 5
 
     def test_the_lock_is_held_until_it_is_known(
-        self, datastore: userlock_emulator.Emulator, service: userlock.LockService
+        self, datastore: Emulator, service: userlock.LockService
     ) -> None:
         """A lock that was taken inside."""
         held: list[bool] = []

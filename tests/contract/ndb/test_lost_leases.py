@@ -117,30 +117,29 @@ def test_a_put_under_way_that_datastore_compares_is_sent(clock: ManualClock) -> 
     assert stored_points() == 100
 
 
-class TestTransactions:
-    @pytest.mark.parametrize("accident", [forget], indirect=True)
-    def test_a_commit_is_refused_when_the_loss_is_found_before_it(
-        self, live_on: Pass, accident: Callable[[], None], reason: str
-    ) -> None:
-        """The put was allowed; between it and the commit the lease was lost."""
-        attempts: list[int] = []
+@pytest.mark.parametrize("accident", [forget], indirect=True)
+def test_a_commit_is_refused_when_the_loss_is_found_before_it(
+    live_on: Pass, accident: Callable[[], None], reason: str
+) -> None:
+    """The put was allowed; between it and the commit the lease was lost."""
+    attempts: list[int] = []
 
-        @ndb.transactional()
-        def work() -> None:
-            attempts.append(1)
-            with userlock.global_lock("ann", heartbeat=True):
-                learner = Learner.get_by_id("ann")
-                learner.points += 100
-                learner.put()
-                accident()
-                live_on(LEASE + 1)
+    @ndb.transactional()
+    def work() -> None:
+        attempts.append(1)
+        with userlock.global_lock("ann", heartbeat=True):
+            learner = Learner.get_by_id("ann")
+            learner.points += 100
+            learner.put()
+            accident()
+            live_on(LEASE + 1)
 
-        with pytest.raises(userlock.LeaseWasLost, match=r".") as caught:
-            work()
-        assert reason in str(caught.value)
-        assert stored_points() == 0
-        assert attempts == [1], "to try again would not help"
-        assert userlock.current_scope() is None
+    with pytest.raises(userlock.LeaseWasLost, match=r".") as caught:
+        work()
+    assert reason in str(caught.value)
+    assert stored_points() == 0
+    assert attempts == [1], "to try again would not help"
+    assert userlock.current_scope() is None
 
 
 @pytest.mark.parametrize(("coach", "ann"), [(60, 10), (10, 60)])

@@ -88,13 +88,12 @@ class TestPuts:
             model(id="nobody's", books=1).put()
 
 
-class TestDeletes:
-    def test_a_rule_that_fails(self) -> None:
-        arranged()
-        shelf = nobodys().get()
-        with userlock.global_lock("ann"), pytest.raises(userlock.LockIdMissing, match=FAILED):
-            shelf.key.delete()
-        assert nobodys().get(use_cache=False) is not None
+def test_a_delete_by_a_rule_that_fails() -> None:
+    arranged()
+    shelf = nobodys().get()
+    with userlock.global_lock("ann"), pytest.raises(userlock.LockIdMissing, match=FAILED):
+        shelf.key.delete()
+    assert nobodys().get(use_cache=False) is not None
 
 
 @pytest.fixture(params=["log", "off"])

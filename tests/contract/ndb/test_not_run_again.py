@@ -11,19 +11,18 @@ from google.api_core import exceptions as google_errors
 from google.cloud import ndb
 
 import userlock
-import userlock_emulator
 from tests.contract.conftest import EACH_MODE
-from tests.contract.ndb.actions import Elsewhere, add_five, add_points, stored_points
+from tests.contract.ndb.actions import Overtake, add_five, add_points, stored_points
 from tests.contract.ndb.models import Learner
 from userlock.events import LISTENERS, Event
 from userlock.lock.held_lock import HeldLock
 from userlock.ndb import transactions
 from userlock.ndb.transactions import DatastoreParticipant
-from userlock.stores import MemoryStore
+from userlock_emulator import Emulator
 from userlock_emulator.datastore.errors import Code
 from userlock_emulator.datastore.faults import Rule
 
-pytestmark = [pytest.mark.usefixtures("key", "_quick_retries"), EACH_MODE]
+pytestmark = [pytest.mark.usefixtures("key", "quick_retries"), EACH_MODE]
 
 
 class TestOwnErrors:
@@ -35,11 +34,10 @@ class TestOwnErrors:
             ndb.transaction(add_points)
         slow.get_result()
 
-    def test_of_the_commit(self, store: MemoryStore, elsewhere: Elsewhere) -> None:
+    def test_of_the_commit(self, overtake: Overtake) -> None:
         with userlock.global_lock("ann"):
             learner = Learner.get_by_id("ann")
-            store.evict("ann")
-            elsewhere(add_five)
+            overtake(add_five)
             slow = Learner.get_by_id_async("ann", use_cache=False)
             with pytest.raises(userlock.StaleWriteError):
                 ndb.transaction(learner.put)
@@ -71,9 +69,7 @@ class TestOwnErrors:
             ndb.transaction(add_points)
         slow.get_result()
 
-    def test_a_rollback_that_fails_does_not_hide_them(
-        self, datastore: userlock_emulator.Emulator
-    ) -> None:
+    def test_a_rollback_that_fails_does_not_hide_them(self, datastore: Emulator) -> None:
         runs: list[int] = []
 
         def work() -> None:
@@ -89,7 +85,7 @@ class TestOwnErrors:
 
 class TestNotRepeated:
     def test_a_lookup_of_ours_that_fails_is_tried_again_by_itself(
-        self, datastore: userlock_emulator.Emulator
+        self, datastore: Emulator
     ) -> None:
         runs: list[int] = []
         with userlock.global_lock("ann"):

@@ -8,10 +8,9 @@ import pytest
 from google.cloud import ndb
 
 import userlock
-from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
+from tests.contract.ndb.actions import Overtake, add_five, stored_points
 from tests.contract.ndb.models import Learner, VideoLog
 from tests.contract.ndb.servers import Wire
-from userlock.stores import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("key")
 
@@ -85,13 +84,12 @@ class TestNothingIsLost:
         assert stored_points() == 0
 
     def test_a_result_that_arrived_before_the_transaction_is_fenced_in_it(
-        self, store: MemoryStore, elsewhere: Elsewhere
+        self, overtake: Overtake
     ) -> None:
         with userlock.global_lock("ann"):
             results = iter(Learner.query())
             assert results.has_next()
-            store.evict("ann")
-            elsewhere(add_five)
+            overtake(add_five)
 
             def put_it() -> None:
                 learner = next(results)
@@ -103,7 +101,7 @@ class TestNothingIsLost:
         assert stored_points() == 5
 
     def test_a_hook_that_serialises_the_entity_does_not_lose_the_fence(
-        self, store: MemoryStore, elsewhere: Elsewhere
+        self, overtake: Overtake
     ) -> None:
         def create() -> None:
             with userlock.global_lock("ann"):
@@ -118,8 +116,7 @@ class TestNothingIsLost:
         create()
         with userlock.global_lock("ann"):
             sized = Sized.get_by_id("ann", use_cache=False)
-            store.evict("ann")
-            elsewhere(somebody_writes)
+            overtake(somebody_writes)
             sized.number = 100
             with pytest.raises(userlock.StaleWriteError):
                 sized.put()

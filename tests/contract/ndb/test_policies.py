@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from google.api_core import exceptions as google_errors
 from google.cloud import ndb
@@ -162,17 +160,6 @@ class TestBatchOnly:
                 Badge(id="b1").put()
             with userlock.scope(priority="batch"):  # the code's own word
                 Badge(id="b1").put()
-
-    def test_code_with_copied_context_variables_is_in_their_scope(self) -> None:
-        def asked_for() -> bool:
-            scope = userlock.current_scope()
-            assert scope is not None
-            return scope.batch_work
-
-        for said in (True, False):
-            with userlock.scope(priority="batch") as scope:
-                scope.batch_work = said
-                assert asyncio.run(asyncio.to_thread(asked_for)) is said
 
     def test_a_batch_lock_in_a_request_makes_no_batch(self) -> None:
         with (

@@ -128,9 +128,7 @@ def test_a_lock_that_another_thread_holds_is_reported_as_held() -> None:
             learner.put()
 
 
-def test_a_look_up_that_a_helper_sends_in_a_scope_of_its_own(
-    service: userlock.LockService,
-) -> None:
+def test_a_look_up_that_a_helper_sends_in_a_scope_of_its_own(service: userlock.LockService) -> None:
     """The helper runs the event loop. The read is under the caller's lock all the same."""
     with userlock.global_lock("ann"):
         future = ndb.Key(Learner, "ann").get_async(use_cache=False)

@@ -11,13 +11,12 @@ from google.api_core import exceptions as google_errors
 from google.cloud import ndb
 
 import userlock
-import userlock_emulator
-from tests.contract.ndb.actions import Elsewhere, Facts, stored, stored_elsewhere
+from tests.contract.ndb.actions import Elsewhere, Facts, Overtake, stored, stored_elsewhere
 from tests.contract.ndb.models import Learner
 from tests.contract.ndb.test_fencing_table import RIVALS, under_lock
-from userlock.stores import MemoryStore
+from userlock_emulator import Emulator
 
-pytestmark = pytest.mark.usefixtures("context", "_quick_retries")
+pytestmark = pytest.mark.usefixtures("context", "quick_retries")
 
 
 @pytest.fixture(autouse=True)
@@ -29,11 +28,7 @@ def _others_may_be_written() -> None:
 @pytest.mark.parametrize("rival", RIVALS.values(), ids=RIVALS.keys())
 class TestASecondAttempt:
     def test_of_a_delete(
-        self,
-        key: Any,
-        rival: Callable[[Any], None],
-        store: MemoryStore,
-        elsewhere: Elsewhere,
+        self, key: Any, rival: Callable[[Any], None], elsewhere: Elsewhere, overtake: Overtake
     ) -> None:
         """ndb leaves the delete of the first attempt in the cache around it."""
         meanwhile: list[Facts] = []
@@ -41,8 +36,7 @@ class TestASecondAttempt:
         def attempt() -> None:
             key.delete()
             if not meanwhile:
-                store.evict("ann")
-                elsewhere(under_lock(rival, key))
+                overtake(under_lock(rival, key))
                 meanwhile.append(stored_elsewhere(key, elsewhere))
                 raise google_errors.Aborted("contention")
 
@@ -57,9 +51,9 @@ class TestASecondAttempt:
         self,
         key: Any,
         rival: Callable[[Any], None],
-        datastore: userlock_emulator.Emulator,
-        store: MemoryStore,
+        datastore: Emulator,
         elsewhere: Elsewhere,
+        overtake: Overtake,
     ) -> None:
         """ndb leaves the object of the first attempt in the cache around it."""
         attempts: list[int] = []
@@ -68,8 +62,7 @@ class TestASecondAttempt:
         def attempt() -> None:
             attempts.append(1)
             if len(attempts) == 2:
-                store.evict("ann")
-                elsewhere(under_lock(rival, key))
+                overtake(under_lock(rival, key))
                 meanwhile.append(stored_elsewhere(key, elsewhere))
             key.delete()
             Learner(key=key, points=1).put()
@@ -83,9 +76,7 @@ class TestASecondAttempt:
         assert stored_elsewhere(key, elsewhere) == ((1, None) if gone else meanwhile[0])
 
 
-def test_a_put_past_the_cache_is_deleted_in_a_second_attempt(
-    key: Any, datastore: userlock_emulator.Emulator
-) -> None:
+def test_a_put_past_the_cache_is_deleted_in_a_second_attempt(key: Any, datastore: Emulator) -> None:
     with userlock.global_lock("ann"):
         key.get()
         other = key.get(use_cache=False)

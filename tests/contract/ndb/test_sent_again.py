@@ -15,15 +15,15 @@ import pytest
 from google.cloud import ndb
 
 import userlock
-import userlock_emulator
 from tests.contract.constraints.models import Campaign, campaign
 from tests.contract.ndb.actions import Elsewhere, change, forget_reads, stored
 from tests.contract.ndb.models import Learner
 from tests.contract.ndb.servers import Wire
 from userlock.ndb.writes import Write
 from userlock.testing import ManualClock
+from userlock_emulator import Emulator
 
-pytestmark = pytest.mark.usefixtures("_quick_retries")
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 Lapse = Callable[[Any], None]
 
@@ -75,7 +75,7 @@ def delete_in_a_transaction(key: Any) -> None:
 def test_a_delete_without_a_read(
     key: Any,
     lapse: Lapse,
-    datastore: userlock_emulator.Emulator,
+    datastore: Emulator,
     fault: str,
     delete: Callable[[Any], object],
     error: type[Exception],
@@ -91,9 +91,7 @@ def test_a_delete_without_a_read(
     assert stored(key) == (100, None)
 
 
-def test_a_put_without_a_read(
-    context: Any, lapse: Lapse, datastore: userlock_emulator.Emulator
-) -> None:
+def test_a_put_without_a_read(context: Any, lapse: Lapse, datastore: Emulator) -> None:
     key = ndb.Key(Overwritten, "ann")
     with userlock.global_lock("ann"):
         Overwritten(key=key).put()
@@ -107,7 +105,7 @@ def test_a_put_without_a_read(
 
 
 def test_a_delete_of_an_entity_with_claims(
-    context: Any, clock: ManualClock, datastore: userlock_emulator.Emulator
+    context: Any, clock: ManualClock, datastore: Emulator
 ) -> None:
     """Within one request of ndb, the transaction with the claims is tried again."""
     with userlock.global_lock("ann"):
@@ -130,11 +128,7 @@ def test_a_delete_of_an_entity_with_claims(
 
 @pytest.mark.parametrize("enforcement", ["raise", "log", "off"])
 def test_without_the_check_an_update_is_lost(
-    key: Any,
-    lapse: Lapse,
-    datastore: userlock_emulator.Emulator,
-    monkeypatch: pytest.MonkeyPatch,
-    enforcement: str,
+    key: Any, lapse: Lapse, datastore: Emulator, monkeypatch: pytest.MonkeyPatch, enforcement: str
 ) -> None:
     """The negative control. Nor is it checked where violations are not raised."""
     if enforcement == "raise":

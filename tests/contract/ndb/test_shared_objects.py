@@ -11,7 +11,7 @@ import pytest
 from google.cloud import ndb
 
 import userlock
-from tests.contract.ndb.actions import Elsewhere
+from tests.contract.ndb.actions import Elsewhere, Overtake
 from userlock.ndb import commits
 from userlock.ndb.transactions import finish_writes
 from userlock.stores import MemoryStore
@@ -107,13 +107,12 @@ def put_what_is_stale(
 @pytest.mark.parametrize("within", WITHIN)
 class TestPutWithinItsPut:
     def test_nothing_stale_lands(
-        self, key: Any, within: Callable[[Any], None], store: MemoryStore, elsewhere: Elsewhere
+        self, key: Any, within: Callable[[Any], None], overtake: Overtake
     ) -> None:
         def hook(entity: Any) -> None:
             within(entity)
             # Between the inner put and the outer one.
-            store.evict("ann")
-            elsewhere(rival(key))
+            overtake(rival(key))
 
         with contextlib.suppress(userlock.StaleWriteError), userlock.global_lock("ann"):
             entity = key.get()

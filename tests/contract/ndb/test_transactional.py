@@ -10,10 +10,10 @@ import pytest
 from google.cloud import ndb
 
 import userlock
-import userlock_emulator
 from tests.contract.ndb.actions import add_points, stored_points
+from userlock_emulator import Emulator
 
-pytestmark = pytest.mark.usefixtures("key", "_quick_retries")
+pytestmark = pytest.mark.usefixtures("key", "quick_retries")
 INDEPENDENT = ndb.TransactionOptions.INDEPENDENT
 
 
@@ -61,7 +61,7 @@ def test_options_and_defaults_are_those_of_ndb() -> None:
 
 
 @pytest.mark.parametrize(("retries", "runs"), [(0, 1), (1, 2), (3, 2)])
-def test_retries(retries: int, runs: int, datastore: userlock_emulator.Emulator) -> None:
+def test_retries(retries: int, runs: int, datastore: Emulator) -> None:
     seen = []
 
     @userlock.transactional(retries=retries)

@@ -44,7 +44,7 @@ def _modes(names: str) -> list[str]:
     return [name.replace(" ", "-") for name in names.split(" and ")]
 
 
-@pytest.mark.usefixtures("_quick_retries")
+@pytest.mark.usefixtures("quick_retries")
 @pytest.mark.parametrize("mode", CONCURRENCY_MODES)
 @pytest.mark.parametrize(("example", "table"), [*zip(EXAMPLES, TABLES, strict=True)], ids=EXAMPLES)
 def test_it_prints_what_the_page_says(

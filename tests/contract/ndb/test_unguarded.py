@@ -88,11 +88,3 @@ def test_a_plain_model_is_deleted_as_ever(context: Any) -> None:
     key = Plain(id="x").put()
     userlock.delete(key, unguarded=WHY)
     assert key.get() is None
-
-
-def test_a_script_may_switch_the_checks_off(key: Any, service: userlock.LockService) -> None:
-    with userlock.scope(service, settings=userlock.Settings(enforcement="off")):
-        learner = key.get()
-        learner.points += 5
-        learner.put()
-    assert stored(key) == (5, None)

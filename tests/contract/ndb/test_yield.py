@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 from google.cloud import ndb
@@ -12,6 +10,8 @@ from google.cloud import ndb
 import userlock
 from tests.contract.ndb.actions import Elsewhere, add_five, stored_points
 from tests.contract.ndb.models import Learner
+from tests.unit.emulator.waiting import Started
+from tests.waiting import wait_until
 from userlock.stores import MemoryStore
 from userlock.testing import allow_unlocked, make_claim
 from userlock.waits import run
@@ -33,50 +33,31 @@ def ann() -> ndb.Key:
         return Learner(id="ann", points=1).put()
 
 
-class Waiter:
-    """An interactive request that adds five points to ann's, in another thread."""
-
-    def __init__(self, client: ndb.Client) -> None:
-        self.errors: list[BaseException] = []
-        self._client = client
-        self._thread = threading.Thread(target=self._run)
-        self.arrives = self._thread.start
-
-    def _run(self) -> None:
-        try:
-            with self._client.context():
-                add_five()
-        except BaseException as error:
-            self.errors.append(error)
-
-    def is_queued(self) -> None:
-        """Wait until it is queued."""
-        deadline = time.monotonic() + 10
-        while not userlock.waiters("ann"):
-            assert time.monotonic() < deadline
-            assert self.errors == []
-
-    def is_served(self) -> None:
-        """Wait until it has been served."""
-        self._thread.join(10)
-        assert not self._thread.is_alive()
-        assert self.errors == []
+Arrive = Callable[[], Started]
 
 
 @pytest.fixture
-def waiter(ndb_client: ndb.Client, ann: ndb.Key) -> Iterator[Waiter]:
-    waiter = Waiter(ndb_client)
-    yield waiter
-    waiter.is_served()
+def arrive(ndb_client: ndb.Client, ann: ndb.Key) -> Arrive:
+    """Begin an interactive request that adds five points, and wait until it is queued."""
+
+    def add() -> None:
+        with ndb_client.context():
+            add_five()
+
+    def begin() -> Started:
+        started = Started(add)
+        wait_until(lambda: userlock.waiters("ann"))
+        return started
+
+    return begin
 
 
-def test_an_entity_read_before_cannot_be_put(ann: ndb.Key, waiter: Waiter) -> None:
+def test_an_entity_read_before_cannot_be_put(ann: ndb.Key, arrive: Arrive) -> None:
     with userlock.global_lock("ann", priority="batch") as lock:
         learner = ann.get()
-        waiter.arrives()
-        waiter.is_queued()
+        waiter = arrive()
         assert lock.yield_to_waiters() is not lock
-        waiter.is_served()
+        waiter.result()
         learner.points += 100
         with pytest.raises(userlock.ReadUnderEarlierTenure) as caught:
             learner.put()
@@ -86,17 +67,16 @@ def test_an_entity_read_before_cannot_be_put(ann: ndb.Key, waiter: Waiter) -> No
 
 
 def test_writes_that_were_begun_have_landed_before_the_waiter_reads(
-    ann: ndb.Key, waiter: Waiter
+    ann: ndb.Key, arrive: Arrive
 ) -> None:
     with userlock.global_lock("ann", priority="batch") as lock:
         learner = ann.get()
         learner.points = 50
         begun = learner.put_async()
-        waiter.arrives()
-        waiter.is_queued()
+        waiter = arrive()
         lock.yield_to_waiters()
         assert begun.done()
-        waiter.is_served()
+        waiter.result()
     assert stored_points() == 55
 
 
@@ -122,12 +102,11 @@ def behind_the_lock() -> None:
         other.put()
 
 
-def test_in_nested_blocks(ann: ndb.Key, waiter: Waiter) -> None:
+def test_in_nested_blocks(ann: ndb.Key, arrive: Arrive) -> None:
     with userlock.global_lock("ann") as outer:
         with userlock.global_lock("ann") as inner:
             learner = ann.get()
-            waiter.arrives()
-            waiter.is_queued()
+            waiter = arrive()
             inner.yield_to_waiters()
             with pytest.raises(userlock.ReadUnderEarlierTenure):
                 learner.put()
@@ -135,21 +114,23 @@ def test_in_nested_blocks(ann: ndb.Key, waiter: Waiter) -> None:
         again = ann.get()
         again.points += 100
         again.put()
+    waiter.result()
     assert stored_points() == 106
     with pytest.raises(userlock.PutAfterRelease):
         again.put()
 
 
-def test_in_a_transaction_the_waiter_waits_to_its_end(ann: ndb.Key, waiter: Waiter) -> None:
+def test_in_a_transaction_the_waiter_waits_to_its_end(ann: ndb.Key, arrive: Arrive) -> None:
+    waiting: list[Started] = []
+
     def in_transaction() -> None:
         with userlock.global_lock("ann", priority="batch") as lock:
             learner = ann.get()
-            waiter.arrives()
-            waiter.is_queued()
+            waiting.append(arrive())
             assert lock.yield_to_waiters() is lock
             learner.points += 100
             learner.put()
 
     ndb.transaction(in_transaction)
-    waiter.is_served()
+    waiting[0].result()
     assert stored_points() == 106

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -71,10 +72,7 @@ def mailbox() -> Mailbox:
 
 @pytest.fixture
 def outbox(
-    ndb_client: ndb.Client,
-    mailbox: Mailbox,
-    clock: ManualClock,
-    service: userlock.LockService,
+    ndb_client: ndb.Client, mailbox: Mailbox, clock: ManualClock, service: userlock.LockService
 ) -> Iterator[Outbox]:
     """Provide an outbox inside an ndb context."""
     outbox = Outbox(
@@ -156,6 +154,25 @@ def box(
 
 class Died(BaseException):
     """The process ends here: nothing more is noted."""
+
+
+def let_die(
+    patch: pytest.MonkeyPatch, owner: Any, name: str, *, call: int = 1, after: bool = False
+) -> None:
+    """Let the process end in one call of a function: before it, or after it."""
+    function, calls = getattr(owner, name), itertools.count(1)
+
+    def dying(*args: Any, **kwargs: Any) -> Any:
+        ends = next(calls) == call
+        if ends and not after:
+            raise Died
+        result = function(*args, **kwargs)
+        if ends:
+            raise Died
+        return result
+
+    is_static = isinstance(vars(owner)[name], staticmethod)
+    patch.setattr(owner, name, staticmethod(dying) if is_static else dying)
 
 
 def rows() -> list[Any]:

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from google.cloud import ndb
 
-import userlock_emulator
 from tests.contract.conftest import EACH_MODE
-from tests.contract.outbox.conftest import Died, Mailbox, add_point, points, rows
+from tests.contract.outbox.conftest import Died, Mailbox, add_point, let_die, points, rows
 from userlock.outbox import Outbox, Retry
 from userlock.outbox.relay import Relay
 from userlock.outbox.waking import Waker
 from userlock.outbox.worker import Worker
 from userlock.testing import ManualClock
+from userlock_emulator import Emulator
 
 
 class Way:
@@ -153,12 +153,7 @@ def check(transactional: bool) -> None:
     ],
 )
 def test_a_commit_that_fails(
-    way: Way,
-    datastore: userlock_emulator.Emulator,
-    transactional: bool,
-    step: str,
-    number: int,
-    fault: str,
+    way: Way, datastore: Emulator, transactional: bool, step: str, number: int, fault: str
 ) -> None:
     with getattr(datastore.faults, fault)(rpc="Commit", skip=number) as planted:
         getattr(way, step)()
@@ -191,23 +186,11 @@ def test_a_process_that_ends(
         if when == "in":
             way.ends = True
         else:
-            patch.setattr(owner, name, ending(owner, name, when))
+            let_die(patch, owner, name, after=when == "after")
         with pytest.raises(Died):
             getattr(way, step)()
     way.settle()
     check(transactional)
-
-
-def ending(owner: Any, name: str, when: str) -> Any:
-    """Return the function of a class, with the process ending before or after it."""
-    function = getattr(owner, name)
-
-    def ends(*args: Any, **kwargs: Any) -> None:
-        if when == "after":
-            function(*args, **kwargs)
-        raise Died
-
-    return staticmethod(ends) if isinstance(vars(owner)[name], staticmethod) else ends
 
 
 @pytest.mark.parametrize(("transactional", "step"), [(True, "stage")])
@@ -215,7 +198,7 @@ def test_the_control_without_the_relay_it_is_lost(
     way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(Waker, "wake", ending(Waker, "wake", "before"))
+        let_die(patch, Waker, "wake")
         with pytest.raises(Died):
             way.stage()
     monkeypatch.setattr(way.outbox, "relay", lambda: None)

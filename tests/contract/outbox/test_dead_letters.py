@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from google.cloud import ndb
 
-from tests.contract.outbox.conftest import Box, Mailbox, rows
+from tests.contract.outbox.conftest import Box, Mailbox
 from userlock.outbox import Outbox
 
 #: The errors of `work`, by owner; it succeeds for others.
@@ -103,18 +103,6 @@ def test_a_job_of_nobody_is_redriven(box: Box, errors: Errors, ran: list[str], h
         assert list(box.outbox.dead.redrive_all("sweep")) == [(key, True)]
     box.mailbox.deliver_all()
     assert ran == ["swept"]
-
-
-def test_purged_they_are_gone_but_not_those_redriven_meanwhile(
-    outbox: Outbox, dead: list[str]
-) -> None:
-    assert list(outbox.dead.purge("work Worse")) == [dead[1]]
-    purge = outbox.dead.purge()
-    next(purge)  # both are listed
-    (letter,) = outbox.dead.list()
-    assert outbox.dead.redrive(letter.key)
-    assert list(purge) == []
-    assert [row.owner for row in rows()] == [letter.owner]
 
 
 LONG = type("Long" * 1_000, (Exception,), {})

@@ -12,7 +12,6 @@ from google.api_core.exceptions import Aborted
 from google.cloud import ndb
 
 import userlock
-import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.outbox.conftest import (
     Box,
@@ -30,6 +29,7 @@ from userlock.outbox import worker as worker_module
 from userlock.outbox.rows import decoded
 from userlock.outbox.worker import Worker
 from userlock.testing import allow_unlocked
+from userlock_emulator import Emulator
 
 Fails = Callable[[int], BaseException | None]
 
@@ -409,11 +409,7 @@ def test_any_error_is_noted_and_rolls_a_transactional_job_back(
 @pytest.mark.parametrize("protected", [True, False], ids=["insists", "the control"])
 @pytest.mark.parametrize("outcome", ["done", "failed"])
 def test_others_that_write_to_the_row_when_a_run_ends(
-    box: Box,
-    datastore: userlock_emulator.Emulator,
-    monkeypatch: pytest.MonkeyPatch,
-    outcome: str,
-    protected: bool,
+    box: Box, datastore: Emulator, monkeypatch: pytest.MonkeyPatch, outcome: str, protected: bool
 ) -> None:
     """Without the lock nobody else ends the claim, which would stand for a quarter of an hour."""
     if not protected:

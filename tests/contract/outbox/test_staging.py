@@ -12,7 +12,6 @@ from google.api_core import exceptions as google_errors
 from google.cloud import ndb
 
 import userlock
-import userlock_emulator
 from tests.contract.conftest import EACH_MODE
 from tests.contract.ndb.servers import Wire
 from tests.contract.outbox.conftest import Box, Learner, Mailbox, rows
@@ -20,6 +19,7 @@ from userlock.errors import ConfigurationError, JobArgumentsRefused, JobStagedOu
 from userlock.outbox import Outbox, Retry
 from userlock.outbox.rows import JobRow
 from userlock.outbox.waking import FAST_SECONDS
+from userlock_emulator import Emulator
 
 NAIVE = datetime.datetime.fromtimestamp(1_800_000_000, datetime.UTC).replace(tzinfo=None)
 
@@ -258,7 +258,7 @@ class TestBadInput:
 
     @pytest.mark.usefixtures("quick_retries")
     def test_datastore_being_away_is_an_error_of_the_message(
-        self, note: Any, outbox: Outbox, datastore: userlock_emulator.Emulator, ran: list[Any]
+        self, note: Any, outbox: Outbox, datastore: Emulator, ran: list[Any]
     ) -> None:
         """The engine then comes again."""
         staged = note.stage_now("ann")

@@ -149,11 +149,6 @@ def app(ndb_client: ndb.Client, service: userlock.LockService) -> fastapi.FastAP
             if but:
                 raise KeyError(but)
 
-    @app.post("/blocking/{user}")
-    async def blocking(user: str) -> None:
-        with userlock.global_lock(user):
-            pass
-
     @app.post("/unlocked/{user}")
     def unlocked(user: str) -> int:
         return put_a_coin(user)
@@ -231,15 +226,6 @@ def test_too_many_wait(ask: Ask, service: userlock.LockService) -> None:
         assert (answer.status, answer.json["error"]) == (429, "TooManyWaiting")
         service.release(lease)
         assert sorted(each.result().json for each in waiting) == [1, 2, 3, 4, 5]
-
-
-def test_a_with_that_would_block_the_loop_raises(
-    ask: Ask, service: userlock.LockService, caplog: pytest.LogCaptureFixture
-) -> None:
-    lease = service.acquire("ann")
-    assert ask("/blocking/ann").status == 500
-    service.release(lease)
-    assert ask("/blocking/ann").status == 200
 
 
 @pytest.mark.parametrize(
@@ -444,35 +430,34 @@ class TestThreadsOfAnApp:
         assert service.holder("ann") is None
 
 
-class TestOutbox:
-    def test_its_endpoints(
-        self, ndb_client: ndb.Client, service: userlock.LockService, serve: Serve
-    ) -> None:
-        ran: list[str] = []
-        outbox = Outbox(InlineEngine(), client=ndb_client)
+def test_the_endpoints_of_an_outbox(
+    ndb_client: ndb.Client, service: userlock.LockService, serve: Serve
+) -> None:
+    ran: list[str] = []
+    outbox = Outbox(InlineEngine(), client=ndb_client)
 
-        @outbox.job
-        def greet(user: str) -> None:
-            scope = userlock.current_scope()
-            assert scope is not None
-            assert ndb.get_context() is not None
-            ran.append(f"{user} {scope.priority.value}")
+    @outbox.job
+    def greet(user: str) -> None:
+        scope = userlock.current_scope()
+        assert scope is not None
+        assert ndb.get_context() is not None
+        ran.append(f"{user} {scope.priority.value}")
 
-        with ndb_client.context(), userlock.scope(service):
-            ndb.transaction(lambda: greet.stage("ann"))
-        endpoints = OutboxEndpoints(outbox, callers=[SharedSecret("s3cret" * 3)])
+    with ndb_client.context(), userlock.scope(service):
+        ndb.transaction(lambda: greet.stage("ann"))
+    endpoints = OutboxEndpoints(outbox, callers=[SharedSecret("s3cret" * 3)])
 
-        async def nothing(scope: Any, receive: Any, send: Any) -> None:
-            await PlainTextResponse("the app")(scope, receive, send)
+    async def nothing(scope: Any, receive: Any, send: Any) -> None:
+        await PlainTextResponse("the app")(scope, receive, send)
 
-        app = UserLockMiddleware(nothing, client=ndb_client, service=service, outbox=endpoints)
-        ask = serve(app)
-        secret = {"Authorization": f"Bearer {'s3cret' * 3}"}
-        assert ask("/").text == "the app"
-        assert ask("/userlock/relay").status == 401
-        for others in ("Bearer other-secret", ""):  # which of two has a proxy verified?
-            both = {"Authorization": others, "authorization": secret["Authorization"]}
-            assert ask("/userlock/relay", headers=both).status == 401
-        assert ask("/userlock/jobs", headers=secret, body=b"x" * 5000).status == 413
-        assert ask("/userlock/jobs", headers=secret, body=b"no key").status == 400
-        assert ask("/userlock/relay", headers=secret).status == 200
+    app = UserLockMiddleware(nothing, client=ndb_client, service=service, outbox=endpoints)
+    ask = serve(app)
+    secret = {"Authorization": f"Bearer {'s3cret' * 3}"}
+    assert ask("/").text == "the app"
+    assert ask("/userlock/relay").status == 401
+    for others in ("Bearer other-secret", ""):  # which of two has a proxy verified?
+        both = {"Authorization": others, "authorization": secret["Authorization"]}
+        assert ask("/userlock/relay", headers=both).status == 401
+    assert ask("/userlock/jobs", headers=secret, body=b"x" * 5000).status == 413
+    assert ask("/userlock/jobs", headers=secret, body=b"no key").status == 400
+    assert ask("/userlock/relay", headers=secret).status == 200

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from userlock.contrib.request_scope import BatchPaths, path_of
 
@@ -37,41 +33,6 @@ OTHERS = [
 def test_each_path(path: str) -> None:
     raw = path.encode("utf-8", "surrogateescape").decode("latin-1")
     assert (path_of({"PATH_INFO": raw}) in BatchPaths(["/tasks/", "/cron"])) is (path in BATCH)
-
-
-segments = st.sampled_from(
-    [
-        *("tasks", "Tasks", "cron", "report", "answers", "", ".", "..", "%2e", "%2e%2e"),
-        *("a%2fb", "\n", "ta\\sks", "tasks\n", "tasks\0", "é", "..;"),
-    ]
-)
-paths = (
-    st.lists(segments, max_size=5).map("/".join).flatmap(lambda p: st.sampled_from([p, "/" + p]))
-)
-
-
-@given(paths)
-def test_no_reader_of_a_path_finds_another_one_in_it(path: str) -> None:
-    """Whatever a router, proxy or app normalises: a path of batch work stays one."""
-    if path not in BatchPaths(["/tasks/"]):
-        return
-    segments = path.split("/")[1:]
-    assert segments[0] == "tasks"
-    assert "/" + "/".join(resolved(segments)) == path
-    for reading in (path.strip(), path.replace("\\", "/"), path.split("%")[0]):
-        assert reading == path
-
-
-def resolved(segments: list[str]) -> list[str]:
-    """Return segments without dots and without empty ones, but for the last."""
-    found: list[str] = []
-    for number, each in enumerate(segments):
-        if each == "..":
-            with contextlib.suppress(IndexError):
-                found.pop()
-        elif each not in ("", ".") or (each == "" and number == len(segments) - 1):
-            found.append(each)
-    return found
 
 
 def test_a_prefix_check_alone_would_take_other_paths_for_batch_work() -> None:

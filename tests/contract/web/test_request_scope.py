@@ -35,11 +35,6 @@ REQUEST_SCOPE = RequestScope(batch_prefixes=["/tasks/"])
 
 
 @given(headers)
-def test_no_header_makes_batch_work_interactive(sent: Headers) -> None:
-    assert REQUEST_SCOPE.priority_of("/tasks/nightly", sent.__contains__) == (Priority.BATCH, True)
-
-
-@given(headers)
 def test_only_headers_of_task_queues_give_batch_priority(sent: Headers) -> None:
     known = any(name in sent for name in BATCH_HEADERS)
     found, is_batch_work = REQUEST_SCOPE.priority_of("/answers", sent.__contains__)
@@ -116,41 +111,33 @@ class TestTerms:
         return found
 
     @pytest.mark.parametrize(
-        ("options", "path", "header", "expected"),
+        ("platform", "options", "path", "header", "expected"),
         [
-            *(({}, "/answers", header, ("batch", *INTERACTIVE)) for header in BATCH_HEADERS),
-            ({}, "/answers", "", ("interactive", *INTERACTIVE)),
+            *(("", {}, "/answers", header, ("batch", *INTERACTIVE)) for header in BATCH_HEADERS),
+            ("", {}, "/answers", "", ("interactive", *INTERACTIVE)),
+            ("standard", {}, "/answers", "X-CloudTasks-QueueName", ("batch", *INTERACTIVE)),
             # The controls: sources that are proven have the wait and the lease of batch.
             *(
-                ({"batch_prefixes": ["/tasks/"]}, "/tasks/nightly", header, ("batch", *BATCH))
+                ("", {"batch_prefixes": ["/tasks/"]}, "/tasks/nightly", header, ("batch", *BATCH))
                 for header in ("", "X-CloudTasks-QueueName")
             ),
-            ({"trusted_headers": ["X-Mine"]}, "/answers", "X-Mine", ("batch", *BATCH)),
+            ("", {"trusted_headers": ["X-Mine"]}, "/answers", "X-Mine", ("batch", *BATCH)),
+            ("standard", {}, "/answers", APP_ENGINE_HEADERS[0], ("batch", *BATCH)),
         ],
     )
     def test_what_a_request_gets(
         self,
         service: userlock.LockService,
+        monkeypatch: pytest.MonkeyPatch,
+        platform: str,
         options: dict[str, Any],
         path: str,
         header: str,
         expected: tuple[Any, ...],
     ) -> None:
+        if platform:
+            monkeypatch.setenv("GAE_ENV", platform)
         assert self.terms(service, options, path, header) == {expected}
-
-    @pytest.mark.parametrize(
-        ("header", "expected"),
-        [(APP_ENGINE_HEADERS[0], BATCH), ("X-CloudTasks-QueueName", INTERACTIVE)],
-    )
-    def test_on_app_engine(
-        self,
-        service: userlock.LockService,
-        monkeypatch: pytest.MonkeyPatch,
-        header: str,
-        expected: tuple[int, float],
-    ) -> None:
-        monkeypatch.setenv("GAE_ENV", "standard")
-        assert self.terms(service, {}, "/answers", header) == {("batch", *expected)}
 
     def test_taking_a_yielded_lock_back(
         self, service: userlock.LockService, clock: ManualClock

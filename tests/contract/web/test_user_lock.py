@@ -124,10 +124,7 @@ async def asynchronous(user_id: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("view", [Method.as_view("view"), Decorated.as_view("view"), asynchronous])
 def test_other_kinds_of_views(
-    app: flask.Flask,
-    client: FlaskClient,
-    service: userlock.LockService,
-    view: Callable[..., Any],
+    app: flask.Flask, client: FlaskClient, service: userlock.LockService, view: Callable[..., Any]
 ) -> None:
     app.add_url_rule("/users/<user_id>", view_func=view)
     assert list(client.get("/users/ann").get_json()) == ["ann"]

@@ -30,10 +30,7 @@ RUN_BY = {
     "docs/operate.md": "tests.contract.test_deploy_page",
     "docs/migrate.md": "tests.contract.test_deploy_page",
     "emulator/README.md": "tests.contract.emulator.test_docs",
-    "docs/fencing.md": (
-        "tests.unit.lock.test_fencing_page "
-        "tests.contract.ndb.test_fencing_page tests.contract.ndb.test_provenance_page"
-    ),
+    "docs/fencing.md": "tests.unit.lock.test_fencing_page tests.contract.ndb.test_fencing_page",
     "docs/jobs.md": "tests.system.test_jobs_tutorial",
     "docs/models.md": "tests.unit.ndb.test_models_page",
     "docs/names.md": (

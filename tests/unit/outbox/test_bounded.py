@@ -47,9 +47,7 @@ def take_all(messages: Sequence[Wake], outcomes: Outcomes) -> None:
         outcomes[index] = None
 
 
-def test_a_client_that_hangs_costs_the_time_and_loses_no_outcome(
-    released: threading.Event,
-) -> None:
+def test_a_client_that_hangs_costs_the_time_and_loses_no_outcome(released: threading.Event) -> None:
     def hang(messages: Sequence[Wake], outcomes: Outcomes) -> None:
         outcomes[0] = None
         outcomes[1] = ValueError("too long")

@@ -176,17 +176,6 @@ def test_a_message_that_waited_for_the_connection_is_sent_all_the_same(
     assert len({each.task.name for each in transport.requests}) == 1
 
 
-def test_no_credentials(clock: ManualClock) -> None:
-    def connect() -> Transport:
-        raise RuntimeError("Your default credentials were not found.")
-
-    none = CloudTasksEngine(parse(HTTP), make_transport=connect, clock=clock)
-    errors = none.wake([Wake("a", "b"), Wake("c", "d")], 0.3)
-    assert [str(each) for each in errors] == [
-        "Cloud Tasks, queue jobs: RuntimeError: Your default credentials were not found."
-    ] * 2
-
-
 def test_the_service_is_connected_to_with_the_channels_options(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -132,9 +132,7 @@ def test_a_malformed_queue(url: str) -> None:
         open_engine(url)
 
 
-def test_a_token_goes_over_tls_or_not_beyond_this_machine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_token_goes_over_tls_or_not_beyond_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(cloudtasks.EMULATOR_VARIABLE, raising=False)
     for host in ("127.0.0.1:8080", "localhost", "[::1]:80"):
         assert open_engine(f"{TARGET}http://{host}")

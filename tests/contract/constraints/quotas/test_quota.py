@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,15 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import userlock
-import userlock_emulator
 from tests.contract.constraints.models import degraded_service
 from tests.contract.constraints.quotas.conftest import Book, Reader, Shelves
 from tests.contract.ndb.servers import Wire
-from tests.contract.outbox.conftest import Died
+from tests.contract.outbox.conftest import Died, let_die
 from userlock.constraints import Quota, quota
 from userlock.constraints.quota import QuotaRow
 from userlock.outbox.rows import JobRow
 from userlock.stores import MemoryStore
+from userlock_emulator import Emulator
 
 
 def row(owner: str = "ann") -> Any:
@@ -120,21 +120,6 @@ def test_options_of_no_use(shelves: Shelves) -> None:
 # --- crashes ----------------------------------------------------------------------------------
 
 
-def kill_at(shelves: Shelves, method: str, times: int = 1) -> Callable[[], None]:
-    """Let the worker die before a step of the quota, so many times. Returns the undoing."""
-    original = getattr(shelves.quota, method)
-    left = [times]
-
-    def dying(*args: Any) -> Any:
-        if left[0]:
-            left[0] -= 1
-            raise Died
-        return original(*args)
-
-    setattr(shelves.quota, method, dying)
-    return lambda: setattr(shelves.quota, method, original)
-
-
 @pytest.mark.parametrize("step", ["", "_wanted", "_write", "_clear", "between two commits"])
 def test_a_worker_that_dies(shelves: Shelves, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or whose message is lost."""
@@ -150,7 +135,7 @@ def test_a_worker_that_dies(shelves: Shelves, step: str, monkeypatch: pytest.Mon
     if step == "between two commits":
         shelves.quota._write = write_one  # type: ignore[method-assign]
     elif step:
-        kill_at(shelves, step)
+        let_die(monkeypatch, Quota, step)
     if step:
         with pytest.raises(Died):
             shelves.run_jobs()
@@ -184,7 +169,7 @@ def test_a_job_that_was_paused_writes_no_old_flags(shelves: Shelves, cleared: bo
 
 
 @pytest.mark.parametrize("kind", ["UserLockQuota", "Book"])
-def test_lost_replies(shelves: Shelves, datastore: userlock_emulator.Emulator, kind: str) -> None:
+def test_lost_replies(shelves: Shelves, datastore: Emulator, kind: str) -> None:
     datastore.faults.drop_reply(3, kind=kind)
     add(shelves, 0, 1, 2)
     datastore.faults.drop_reply(3, kind=kind)
@@ -300,7 +285,7 @@ def test_one_owners_error_stops_no_others(
     assert "cannot be checked" in caplog.text
 
 
-def test_the_nightly_check_ends(shelves: Shelves, datastore: userlock_emulator.Emulator) -> None:
+def test_the_nightly_check_ends(shelves: Shelves, datastore: Emulator) -> None:
     add(shelves, 0)
     assert shelves.quota.check_recent(stopped=lambda: True) == (0, 0, 0)
     datastore.faults.unavailable(None)
@@ -383,10 +368,7 @@ STEPS = st.lists(
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_the_flags_are_right_after_two_runs(
-    shelves: Shelves,
-    datastore: userlock_emulator.Emulator,
-    store: MemoryStore,
-    steps: list[tuple[str, Any, int]],
+    shelves: Shelves, datastore: Emulator, store: MemoryStore, steps: list[tuple[str, Any, int]]
 ) -> None:
     datastore.reset()
     shelves.mailbox.messages.clear()
@@ -400,13 +382,9 @@ def test_the_flags_are_right_after_two_runs(
         elif what == "drop":
             datastore.faults.drop_reply(kind=which)
         elif what == "die":
-            undo = kill_at(shelves, which)
-            try:
+            with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Died):
+                let_die(patch, Quota, which)
                 shelves.run_jobs()
-            except Died:
-                pass
-            finally:
-                undo()
         else:
             shelves.change(which, number, what)
     datastore.faults.clear()

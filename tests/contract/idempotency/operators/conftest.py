@@ -98,9 +98,6 @@ def document(web: FlaskClient, query: str = "") -> Any:
 
 @pytest.fixture
 def shop(
-    ndb_client: ndb.Client,
-    service: userlock.LockService,
-    clock: ManualClock,
-    own_listeners: None,
+    ndb_client: ndb.Client, service: userlock.LockService, clock: ManualClock, own_listeners: None
 ) -> Shop:
     return Shop(ndb_client, service, clock)

@@ -119,19 +119,6 @@ def test_hidden_ids(shop: Shop, terminal: Terminal) -> None:
         assert "***" in outcome.out
 
 
-def test_a_malformed_row_hides_no_other(shop: Shop, terminal: Terminal) -> None:
-    shop.fail("ann")
-    shop.fail("bob")
-    with shop.flows.context():
-        (row,) = (each for each in rows() if each.user == "ann")
-        row.user = 7
-        row.put()
-    lines = terminal.run("flows", "list").out.splitlines()
-    assert [line.split()[0] for line in lines[1:]] == ["malformed", "running"]
-    found = terminal.run("flows", "show", KEY, "--user", "ann", "--json").document
-    assert (found["state"], found["user"], found["completable"]) == ("malformed", "ann", False)
-
-
 def test_unfinished_requests_are_completed(shop: Shop, terminal: Terminal) -> None:
     shop.fail("ann")
     shop.fail("bob")

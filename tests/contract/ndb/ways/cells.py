@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+import types
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,14 +87,14 @@ class PlayedCell:
         by_way_in = created and isinstance(error, userlock.CreatedWithoutLock)
         put_by = self.way_in.read if by_way_in else self.way_out.write
         if not _is_in(error.put_at, put_by):
-            yield f"put at {error.put_at}, not in {put_by.__qualname__}"
+            yield f"put at {error.put_at}, not by {put_by}"
         if isinstance(error, (userlock.DeletedWithoutLock, userlock.CreatedWithoutLock)) or (
             self.way_in.gives is Gives.NEW
         ):
             if error.read_at is not None:
                 yield f"read at {error.read_at}, but it was not"
         elif not self._was_read_at(error.read_at):
-            yield f"read at {error.read_at}, not in {self.way_in.read.__qualname__}"
+            yield f"read at {error.read_at}, not in {self.way_in.name}"
 
     def _was_read_at(self, place: Any) -> bool:
         if _is_in(place, self.way_in.read):
@@ -104,12 +105,17 @@ class PlayedCell:
 
 def _is_in(place: Any, function: Any) -> bool:
     """Return whether a call site is in that function, or in one defined in it."""
-    return (
-        place is not None
-        and function is not None
-        and place.file == function.__code__.co_filename
-        and f"{place.function}.".startswith(f"{function.__qualname__}.")
-    )
+    if place is None or function is None:
+        return False
+    code = function.__code__
+    return place.file == code.co_filename and place.line in set(_lines(code))
+
+
+def _lines(code: types.CodeType) -> Iterator[int]:
+    yield from (line for *_, line in code.co_lines() if line is not None)
+    for each in code.co_consts:
+        if isinstance(each, types.CodeType):
+            yield from _lines(each)
 
 
 def differences(

@@ -10,48 +10,27 @@ from tests.contract.ndb.ways.lookups import key_of
 from tests.contract.ndb.ways.models import Answering, Open, Person, Slotted
 from tests.contract.ndb.ways.tables import Gives, way_in
 
-
-@way_in("copy.copy")
-def shallow_copy(user: str) -> Any:
-    return copy.copy(key_of(user).get())
-
-
-@way_in("copy.deepcopy")
-def deep_copy(user: str) -> Any:
-    return copy.deepcopy(key_of(user).get())
-
-
-@way_in(
+shallow_copy = way_in("copy.copy")(lambda user: copy.copy(key_of(user).get()))
+way_in("copy.deepcopy")(lambda user: copy.deepcopy(key_of(user).get()))
+deep_copy_of_an_expando = way_in(
     "copy.deepcopy of an Expando",
     model=Open,
     arrange=lambda user: [Open(id=user, name=user, mood="good")],
+)(lambda user: copy.deepcopy(Open.get_by_id(user)))
+way_in("copy.copy of a model with slots", model=Slotted, arrange=lambda user: [Slotted(id=user)])(
+    lambda user: copy.copy(Slotted.get_by_id(user))
 )
-def deep_copy_of_an_expando(user: str) -> Any:
-    return copy.deepcopy(Open.get_by_id(user))
-
-
-@way_in("copy.copy of a model with slots", model=Slotted, arrange=lambda user: [Slotted(id=user)])
-def copy_of_a_model_with_slots(user: str) -> Any:
-    return copy.copy(Slotted.get_by_id(user))
-
-
-@way_in(
+way_in(
     "copy.copy of a model with __getattr__",
     model=Answering,
     arrange=lambda user: [Answering(id=user)],
+)(lambda user: copy.copy(Answering.get_by_id(user)))
+pickled = way_in("pickled", gives=Gives.UNLOCKED)(
+    lambda user: pickle.loads(pickle.dumps(key_of(user).get()))  # noqa: S301 (our own)
 )
-def copy_of_a_model_with_getattr(user: str) -> Any:
-    return copy.copy(Answering.get_by_id(user))
-
-
-@way_in("pickled", gives=Gives.UNLOCKED)
-def pickled(user: str) -> Any:
-    return pickle.loads(pickle.dumps(key_of(user).get()))  # noqa: S301 (our own)
-
-
-@way_in("constructor from to_dict", "Model.to_dict", gives=Gives.NEW)
-def constructed(user: str) -> Any:
-    return Person(id=user, **key_of(user).get().to_dict())
+constructed = way_in("constructor from to_dict", "Model.to_dict", gives=Gives.NEW)(
+    lambda user: Person(id=user, **key_of(user).get().to_dict())
+)
 
 
 @way_in("populate from to_dict", "Model.populate", gives=Gives.NEW)

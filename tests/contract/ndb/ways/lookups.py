@@ -14,58 +14,34 @@ def key_of(user: str) -> Any:
     return ndb.Key(Person, user)
 
 
-@way_in("get", "Key.get")
-def get(user: str) -> Any:
-    return key_of(user).get()
-
-
-@way_in("get_async", "Key.get_async", is_async=True)
-def get_async(user: str) -> Any:
-    return key_of(user).get_async()
-
-
-@way_in("get_multi", "ndb.get_multi")
-def get_multi(user: str) -> Any:
-    return ndb.get_multi([key_of(user)])
-
-
-@way_in("get_multi_async", "ndb.get_multi_async", is_async=True)
-def get_multi_async(user: str) -> Any:
-    return ndb.get_multi_async([key_of(user)])
-
-
-@way_in("get_by_id", "Model.get_by_id")
-def get_by_id(user: str) -> Any:
-    return Person.get_by_id(user)
-
-
-@way_in("get_by_id_async", "Model.get_by_id_async", is_async=True)
-def get_by_id_async(user: str) -> Any:
-    return Person.get_by_id_async(user)
-
-
-@way_in("get_or_insert, found", "Model.get_or_insert")
-def get_or_insert(user: str) -> Any:
-    return Person.get_or_insert(user, points=7)
-
-
-@way_in("get_or_insert_async, found", "Model.get_or_insert_async", is_async=True)
-def get_or_insert_async(user: str) -> Any:
-    return Person.get_or_insert_async(user, points=7)
+get = way_in("get", "Key.get")(lambda user: key_of(user).get())
+way_in("get_async", "Key.get_async", is_async=True)(lambda user: key_of(user).get_async())
+way_in("get_multi", "ndb.get_multi")(lambda user: ndb.get_multi([key_of(user)]))
+way_in("get_multi_async", "ndb.get_multi_async", is_async=True)(
+    lambda user: ndb.get_multi_async([key_of(user)])
+)
+way_in("get_by_id", "Model.get_by_id")(lambda user: Person.get_by_id(user))
+way_in("get_by_id_async", "Model.get_by_id_async", is_async=True)(
+    lambda user: Person.get_by_id_async(user)
+)
+way_in("get_or_insert, found", "Model.get_or_insert")(
+    lambda user: Person.get_or_insert(user, points=7)
+)
+way_in("get_or_insert_async, found", "Model.get_or_insert_async", is_async=True)(
+    lambda user: Person.get_or_insert_async(user, points=7)
+)
 
 
 def _nothing(user: str) -> list[Any]:
     return []
 
 
-@way_in("get_or_insert, created", gives=Gives.CREATED, arrange=_nothing)
-def get_or_insert_created(user: str) -> Any:
-    return Person.get_or_insert(user, name=user)
-
-
-@way_in("get_or_insert_async, created", gives=Gives.CREATED, arrange=_nothing)
-def get_or_insert_async_created(user: str) -> Any:
-    return Person.get_or_insert_async(user, name=user)
+get_or_insert_created = way_in("get_or_insert, created", gives=Gives.CREATED, arrange=_nothing)(
+    lambda user: Person.get_or_insert(user, name=user)
+)
+get_or_insert_async_created = way_in(
+    "get_or_insert_async, created", gives=Gives.CREATED, arrange=_nothing
+)(lambda user: Person.get_or_insert_async(user, name=user))
 
 
 def household(user: str) -> list[Any]:
@@ -98,14 +74,12 @@ def holder_of_structured(user: str) -> Any:
     return holder
 
 
-@way_in("value of a LocalStructuredProperty", gives=Gives.NEW, arrange=household)
-def kept_value(user: str) -> Any:
-    return Household.get_by_id(user).kept
-
-
-@way_in("PolyModel", model=Pupil, arrange=lambda user: [Pupil(id=user, name=user)])
-def polymodel(user: str) -> Any:
-    return ndb.Key("Being", user).get()
+way_in("value of a LocalStructuredProperty", gives=Gives.NEW, arrange=household)(
+    lambda user: Household.get_by_id(user).kept
+)
+way_in("PolyModel", model=Pupil, arrange=lambda user: [Pupil(id=user, name=user)])(
+    lambda user: ndb.Key("Being", user).get()
+)
 
 
 @way_in("Expando", model=Open, arrange=lambda user: [Open(id=user, name=user, mood="good")])

@@ -15,24 +15,14 @@ def query(user: str) -> Any:
     return Person.query(Person.name == user)
 
 
-@way_in("query, fetch", "Query.fetch")
-def fetch(user: str) -> Any:
-    return query(user).fetch()
-
-
-@way_in("query, fetch_async", "Query.fetch_async", is_async=True, sent_at_once=True)
-def fetch_async(user: str) -> Any:
-    return query(user).fetch_async()
-
-
-@way_in("query, get", "Query.get")
-def query_get(user: str) -> Any:
-    return query(user).get()
-
-
-@way_in("query, get_async", "Query.get_async", is_async=True, sent_at_once=True)
-def query_get_async(user: str) -> Any:
-    return query(user).get_async()
+fetch = way_in("query, fetch", "Query.fetch")(lambda user: query(user).fetch())
+way_in("query, fetch_async", "Query.fetch_async", is_async=True, sent_at_once=True)(
+    lambda user: query(user).fetch_async()
+)
+way_in("query, get", "Query.get")(lambda user: query(user).get())
+way_in("query, get_async", "Query.get_async", is_async=True, sent_at_once=True)(
+    lambda user: query(user).get_async()
+)
 
 
 @way_in("query, fetch_page", "Query.fetch_page")
@@ -41,14 +31,10 @@ def fetch_page(user: str) -> Any:
     return people
 
 
-@way_in("query, fetch_page_async", "Query.fetch_page_async", is_async=True, sent_at_once=True)
-def fetch_page_async(user: str) -> Any:
-    return query(user).fetch_page_async(10)
-
-
-@way_in("query, iterated")
-def iterated(user: str) -> Any:
-    return list(query(user))
+way_in("query, fetch_page_async", "Query.fetch_page_async", is_async=True, sent_at_once=True)(
+    lambda user: query(user).fetch_page_async(10)
+)
+way_in("query, iterated")(lambda user: list(query(user)))
 
 
 @way_in("query, iter", "Query.iter", "QueryIterator.next", "QueryIterator.has_next")
@@ -71,61 +57,33 @@ def iterator_in_a_tasklet(user: str) -> Any:
     return first()
 
 
-@way_in("query, map", "Query.map")
-def mapped(user: str) -> Any:
-    return query(user).map(lambda person: person)
-
-
-@way_in("query, map_async", "Query.map_async", is_async=True, sent_at_once=True)
-def mapped_async(user: str) -> Any:
-    return query(user).map_async(lambda person: person)
-
-
-@way_in("query with OR")
-def several_queries(user: str) -> Any:
-    return Person.query(ndb.OR(Person.name == user, Person.name == f"{user}, too")).fetch()
-
-
-@way_in("query filtered by ndb", model=Household, arrange=household)
-def filtered_afterwards(user: str) -> Any:
-    return Household.query(Household.homes == Home(street="Mill Lane", town=user)).fetch()
-
-
-@way_in("query of a PolyModel", model=Pupil, arrange=lambda user: [Pupil(id=user, name=user)])
-def query_of_a_polymodel(user: str) -> Any:
-    return Being.query(Being.name == user).fetch()
-
-
-@way_in("query without a kind")
-def query_without_a_kind(user: str) -> Any:
-    return ndb.Query(ancestor=ndb.Key(Person, user)).fetch()
-
-
-@way_in("keys_only, then get")
-def keys_only(user: str) -> Any:
-    return query(user).get(keys_only=True).get()
-
-
-@way_in("GQL", "ndb.gql")
-def gql(user: str) -> Any:
-    return ndb.gql("SELECT * FROM WaysPerson WHERE name = :1", user).get()
-
-
-@way_in("GQL of a model", "Model.gql")
-def gql_of_a_model(user: str) -> Any:
-    return Person.gql("WHERE name = :1", user).get()
-
-
-@way_in("projection", gives=Gives.PARTIAL)
-def projection(user: str) -> Any:
-    return query(user).fetch(projection=[Person.points])
-
-
-@way_in("distinct", gives=Gives.PARTIAL)
-def distinct(user: str) -> Any:
-    return Person.query(Person.name == user, projection=[Person.points], distinct=True).fetch()
-
-
-@way_in("GQL, projection", gives=Gives.PARTIAL)
-def gql_projection(user: str) -> Any:
-    return ndb.gql("SELECT points FROM WaysPerson WHERE name = :1", user).get()
+way_in("query, map", "Query.map")(lambda user: query(user).map(lambda person: person))
+way_in("query, map_async", "Query.map_async", is_async=True, sent_at_once=True)(
+    lambda user: query(user).map_async(lambda person: person)
+)
+way_in("query with OR")(
+    lambda user: Person.query(ndb.OR(Person.name == user, Person.name == f"{user}, too")).fetch()
+)
+way_in("query filtered by ndb", model=Household, arrange=household)(
+    lambda user: Household.query(Household.homes == Home(street="Mill Lane", town=user)).fetch()
+)
+way_in("query of a PolyModel", model=Pupil, arrange=lambda user: [Pupil(id=user, name=user)])(
+    lambda user: Being.query(Being.name == user).fetch()
+)
+way_in("query without a kind")(lambda user: ndb.Query(ancestor=ndb.Key(Person, user)).fetch())
+way_in("keys_only, then get")(lambda user: query(user).get(keys_only=True).get())
+way_in("GQL", "ndb.gql")(
+    lambda user: ndb.gql("SELECT * FROM WaysPerson WHERE name = :1", user).get()
+)
+way_in("GQL of a model", "Model.gql")(lambda user: Person.gql("WHERE name = :1", user).get())
+projection = way_in("projection", gives=Gives.PARTIAL)(
+    lambda user: query(user).fetch(projection=[Person.points])
+)
+way_in("distinct", gives=Gives.PARTIAL)(
+    lambda user: Person.query(
+        Person.name == user, projection=[Person.points], distinct=True
+    ).fetch()
+)
+way_in("GQL, projection", gives=Gives.PARTIAL)(
+    lambda user: ndb.gql("SELECT points FROM WaysPerson WHERE name = :1", user).get()
+)

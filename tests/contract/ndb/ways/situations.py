@@ -50,6 +50,9 @@ class Cell(Protocol):
         ...
 
 
+Applies = Callable[[WayIn, WayOut], bool]
+
+
 @dataclass(frozen=True)
 class Situation:
     """The times of the read and the write, relative to the lock.
@@ -67,7 +70,7 @@ class Situation:
     read: Held
     written: Held
     changed: bool = False
-    applies: Callable[[WayIn, WayOut], bool] = lambda way_in, way_out: True
+    applies: Applies = lambda way_in, way_out: True
 
 
 def expected(
@@ -139,12 +142,14 @@ def under_the_lock(cell: Cell) -> None:
         cell.write(cell.read())
 
 
+NOTHING, EARLIER, NOW = Held
+
 BASIC = (
-    Situation("without the lock", without_the_lock, Held.NOTHING, Held.NOTHING),
-    Situation("read before the lock", read_before_the_lock, Held.NOTHING, Held.NOW),
-    Situation("written after the release", written_after_the_release, Held.EARLIER, Held.NOTHING),
-    Situation("read under an earlier tenure", under_two_tenures, Held.EARLIER, Held.NOW),
-    Situation("under the lock", under_the_lock, Held.NOW, Held.NOW),
+    Situation("without the lock", without_the_lock, NOTHING, NOTHING),
+    Situation("read before the lock", read_before_the_lock, NOTHING, NOW),
+    Situation("written after the release", written_after_the_release, EARLIER, NOTHING),
+    Situation("read under an earlier tenure", under_two_tenures, EARLIER, NOW),
+    Situation("under the lock", under_the_lock, NOW, NOW),
 )
 
 
@@ -189,15 +194,15 @@ def in_one_transaction(cell: Cell) -> None:
         ndb.transaction(lambda: cell.write(cell.read()))
 
 
-def in_one_transaction_with_the_lock_inside(cell: Cell) -> None:
+def with_the_lock_inside(cell: Cell) -> None:
     ndb.transaction(lambda: under_the_lock(cell))
 
 
-def in_one_transaction_without_the_lock(cell: Cell) -> None:
+def without_any_lock(cell: Cell) -> None:
     ndb.transaction(lambda: cell.write(cell.read()))
 
 
-def in_a_transaction_that_is_tried_twice(cell: Cell) -> None:
+def tried_twice(cell: Cell) -> None:
     attempts: list[int] = []
 
     def attempt() -> None:
@@ -211,7 +216,7 @@ def in_a_transaction_that_is_tried_twice(cell: Cell) -> None:
     assert len(attempts) == 2
 
 
-def asked_and_answered_before_the_lock(cell: Cell) -> None:
+def answered_before(cell: Cell) -> None:
     """Send the look-up and get its answer before the lock; take the result under it."""
     first = ndb.Key(Person, f"not {cell.user}").get_async()
     asked = cell.ask()
@@ -220,13 +225,13 @@ def asked_and_answered_before_the_lock(cell: Cell) -> None:
         cell.write(ready(asked))
 
 
-def asked_before_the_lock(cell: Cell) -> None:
+def asked_before(cell: Cell) -> None:
     asked = cell.ask()
     with userlock.global_lock(cell.user):
         cell.write(ready(asked))
 
 
-def asked_under_an_earlier_tenure(cell: Cell) -> None:
+def asked_earlier(cell: Cell) -> None:
     with userlock.global_lock(cell.user):
         first = ndb.Key(Person, f"not {cell.user}").get_async()
         asked = cell.ask()
@@ -244,7 +249,7 @@ def _seen(way_in: WayIn, way_out: WayOut) -> bool:
     return not way_out.deletes or way_in.gives in (Gives.WHOLE, Gives.CREATED)
 
 
-def _in_transactions(way_in: WayIn, way_out: WayOut) -> bool:
+def _inside(way_in: WayIn, way_out: WayOut) -> bool:
     return not way_in.outside and not way_out.outside
 
 
@@ -260,80 +265,36 @@ def _sent_later(way_in: WayIn, way_out: WayOut) -> bool:
     return way_in.is_async and not way_in.sent_at_once
 
 
-OTHERS = (
-    Situation(
-        "under another user's lock", under_the_lock_of_somebody_else, Held.NOTHING, Held.NOTHING
-    ),
-    Situation("read in a nested block", read_in_an_inner_block, Held.NOW, Held.NOW),
-    Situation(
-        "read before the lock and again under it",
-        read_on_both_sides,
-        Held.NOW,
-        Held.NOW,
-        applies=_reads,
-    ),
-    Situation(
-        "changed by another request in between",
-        changed_by_somebody_else,
-        Held.NOW,
-        Held.NOW,
-        changed=True,
-        applies=_seen,
-    ),
-    Situation(
-        "in a transaction under the lock",
-        in_one_transaction,
-        Held.NOW,
-        Held.NOW,
-        applies=_in_transactions,
-    ),
-    Situation(
-        "in a transaction, the lock inside",
-        in_one_transaction_with_the_lock_inside,
-        Held.NOW,
-        Held.NOW,
-        applies=_in_transactions,
-    ),
-    Situation(
-        "in a transaction, without the lock",
-        in_one_transaction_without_the_lock,
-        Held.NOTHING,
-        Held.NOTHING,
-        applies=_in_transactions,
-    ),
-    Situation(
-        "in a transaction that is retried",
-        in_a_transaction_that_is_tried_twice,
-        Held.NOW,
-        Held.NOW,
-        applies=_in_transactions,
-    ),
-    Situation(
+#: The name; what happens; the locks of the reader and of the writer; whether another request
+#: changes the entity; the ways that it applies to.
+_OTHERS: list[tuple[str, Callable[[Cell], None], Held, Held, bool, Applies]] = [
+    ("read before the lock and again under it", read_on_both_sides, NOW, NOW, False, _reads),
+    ("changed by another request in between", changed_by_somebody_else, NOW, NOW, True, _seen),
+    ("in a transaction under the lock", in_one_transaction, NOW, NOW, False, _inside),
+    ("in a transaction, the lock inside", with_the_lock_inside, NOW, NOW, False, _inside),
+    ("in a transaction, without the lock", without_any_lock, NOTHING, NOTHING, False, _inside),
+    ("in a transaction that is retried", tried_twice, NOW, NOW, False, _inside),
+    (
         "sent and answered before the lock, awaited under it",
-        asked_and_answered_before_the_lock,
-        Held.NOTHING,
-        Held.NOW,
-        applies=_async,
+        answered_before,
+        NOTHING,
+        NOW,
+        False,
+        _async,
     ),
-    Situation(
-        "sent and answered under an earlier tenure",
-        asked_under_an_earlier_tenure,
-        Held.EARLIER,
-        Held.NOW,
-        applies=_async,
-    ),
-    Situation(
-        "sent before the lock, answered under it",
-        asked_before_the_lock,
-        Held.NOTHING,
-        Held.NOW,
-        applies=_sent_at_once,
-    ),
-    Situation(
+    ("sent and answered under an earlier tenure", asked_earlier, EARLIER, NOW, False, _async),
+    ("sent before the lock, answered under it", asked_before, NOTHING, NOW, False, _sent_at_once),
+    (
         "called before the lock, sent and answered under it",
-        asked_before_the_lock,
-        Held.NOW,
-        Held.NOW,
-        applies=_sent_later,
+        asked_before,
+        NOW,
+        NOW,
+        False,
+        _sent_later,
     ),
+]
+OTHERS = (
+    Situation("under another user's lock", under_the_lock_of_somebody_else, NOTHING, NOTHING),
+    Situation("read in a nested block", read_in_an_inner_block, NOW, NOW),
+    *(Situation(*each) for each in _OTHERS),
 )

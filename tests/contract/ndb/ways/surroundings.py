@@ -7,7 +7,7 @@ from typing import Any
 
 from google.cloud import ndb
 
-from tests.contract.ndb.caches import EmptyGlobalCache
+from tests.contract.ndb.servers import EmptyGlobalCache
 from tests.contract.ndb.ways.lookups import key_of
 from tests.contract.ndb.ways.models import Person
 from tests.contract.ndb.ways.tables import Gives, by_somebody_else, in_thread, way_in
@@ -19,14 +19,10 @@ def read_into_the_context_cache(user: str) -> Any:
     return key_of(user).get()
 
 
-@way_in("context cache", prepare=read_into_the_context_cache)
-def context_cache(user: str) -> Any:
-    return key_of(user).get()
-
-
-@way_in("query from the context cache", prepare=read_into_the_context_cache)
-def context_cache_by_a_query(user: str) -> Any:
-    return Person.query(Person.name == user).get()
+way_in("context cache", prepare=read_into_the_context_cache)(lambda user: key_of(user).get())
+context_cache_by_a_query = way_in(
+    "query from the context cache", prepare=read_into_the_context_cache
+)(lambda user: Person.query(Person.name == user).get())
 
 
 def with_a_global_cache() -> AbstractContextManager[object]:
@@ -42,42 +38,26 @@ def read_into_the_global_cache(user: str) -> None:
     by_somebody_else(person.put)
 
 
-@way_in(
-    "global cache",
-    around=with_a_global_cache,
-    prepare=read_into_the_global_cache,
-)
-def global_cache(user: str) -> Any:
-    return key_of(user).get()
-
-
-@way_in(
+global_cache = way_in(
+    "global cache", around=with_a_global_cache, prepare=read_into_the_global_cache
+)(lambda user: key_of(user).get())
+way_in(
     "global cache, async",
     around=with_a_global_cache,
     prepare=read_into_the_global_cache,
     is_async=True,
     sent_at_once=True,
-)
-def global_cache_async(user: str) -> Any:
-    return key_of(user).get_async()
-
-
+)(lambda user: key_of(user).get_async())
 # --- transactions ---------------------------------------------------------------------------
-
-
-@way_in("in a transaction", "ndb.transaction")
-def transaction(user: str) -> Any:
-    return ndb.transaction(lambda: key_of(user).get(), join=True)
-
-
-@way_in("in a read-only transaction", outside=True)
-def read_only_transaction(user: str) -> Any:
-    return ndb.transaction(lambda: key_of(user).get(), read_only=True)
-
-
-@way_in("in a transaction, async", "ndb.transaction_async")
-def transaction_async(user: str) -> Any:
-    return ndb.transaction_async(lambda: key_of(user).get_async(), join=True)
+way_in("in a transaction", "ndb.transaction")(
+    lambda user: ndb.transaction(lambda: key_of(user).get(), join=True)
+)
+way_in("in a read-only transaction", outside=True)(
+    lambda user: ndb.transaction(lambda: key_of(user).get(), read_only=True)
+)
+way_in("in a transaction, async", "ndb.transaction_async")(
+    lambda user: ndb.transaction_async(lambda: key_of(user).get_async(), join=True)
+)
 
 
 @way_in("in a transactional function", "ndb.transactional")
@@ -117,9 +97,9 @@ def non_transactional(user: str) -> Any:
     return ndb.transaction(read)
 
 
-@way_in("query in a transaction")
-def query_in_a_transaction(user: str) -> Any:
-    return ndb.transaction(Person.query(Person.name == user).fetch, join=True)
+way_in("query in a transaction")(
+    lambda user: ndb.transaction(Person.query(Person.name == user).fetch, join=True)
+)
 
 
 # --- tasklets -------------------------------------------------------------------------------
@@ -178,11 +158,9 @@ def toplevel(user: str) -> Any:
 # --- threads --------------------------------------------------------------------------------
 
 
-@way_in("in another thread", gives=Gives.UNLOCKED, outside=True)
-def thread(user: str) -> Any:
-    return in_thread(lambda: key_of(user).get())
-
-
-@way_in("in a thread with our context variables")
-def thread_with_our_context(user: str) -> Any:
-    return in_thread(lambda: key_of(user).get(), with_our_context=True)
+thread = way_in("in another thread", gives=Gives.UNLOCKED, outside=True)(
+    lambda user: in_thread(lambda: key_of(user).get())
+)
+way_in("in a thread with our context variables")(
+    lambda user: in_thread(lambda: key_of(user).get(), with_our_context=True)
+)

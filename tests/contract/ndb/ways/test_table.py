@@ -11,6 +11,7 @@ import pytest
 from tests.contract.ndb.ways import copies, lookups, queries, writes
 from tests.contract.ndb.ways.cells import differences
 from tests.contract.ndb.ways.complete import WAYS_IN, WAYS_OUT
+from tests.contract.ndb.ways.document import DOCUMENT, filled
 from tests.contract.ndb.ways.situations import BASIC, OTHERS
 from tests.contract.ndb.ways.tables import WayIn, WayOut
 
@@ -37,3 +38,8 @@ def test_each_way_out(way_out: WayOut) -> None:
     assert differences(GET, [way_out], (*BASIC, *OTHERS)) == []
     for way_in in OF_EACH_KIND:
         assert differences(way_in, [way_out], BASIC) == []
+
+
+def test_the_table_of_the_page_is_that_of_the_tests() -> None:
+    text = DOCUMENT.read_text()
+    assert text == filled(text), "run: python -m tests.contract.ndb.ways.document"

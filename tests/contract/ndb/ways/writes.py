@@ -8,15 +8,8 @@ from google.cloud import ndb
 
 from tests.contract.ndb.ways.tables import in_thread, way_out
 
-
-@way_out("put", "Model.put")
-def put(entity: Any) -> Any:
-    return entity.put()
-
-
-@way_out("put_async", "Model.put_async")
-def put_async(entity: Any) -> Any:
-    return entity.put_async()
+put = way_out("put", "Model.put")(lambda entity: entity.put())
+put_async = way_out("put_async", "Model.put_async")(lambda entity: entity.put_async())
 
 
 @way_out("put_async, future dropped")
@@ -24,19 +17,13 @@ def put_async_and_forget(entity: Any) -> None:
     entity.put_async()
 
 
-@way_out("put_async of ndb.Model")
-def put_async_of_the_base_class(entity: Any) -> Any:
-    return ndb.Model.put_async(entity)
-
-
-@way_out("put_multi", "ndb.put_multi")
-def put_multi(entity: Any) -> Any:
-    return ndb.put_multi([entity])
-
-
-@way_out("put_multi_async", "ndb.put_multi_async")
-def put_multi_async(entity: Any) -> Any:
-    return ndb.put_multi_async([entity])
+put_async_of_the_base_class = way_out("put_async of ndb.Model")(
+    lambda entity: ndb.Model.put_async(entity)
+)
+way_out("put_multi", "ndb.put_multi")(lambda entity: ndb.put_multi([entity]))
+put_multi_async = way_out("put_multi_async", "ndb.put_multi_async")(
+    lambda entity: ndb.put_multi_async([entity])
+)
 
 
 @way_out("put in a tasklet")
@@ -49,9 +36,9 @@ def put_in_a_tasklet(entity: Any) -> Any:
     return write()
 
 
-@way_out("put in a transaction")
-def put_in_a_transaction(entity: Any) -> Any:
-    return ndb.transaction(lambda: entity.put(), join=True)
+put_in_a_transaction = way_out("put in a transaction")(
+    lambda entity: ndb.transaction(lambda: entity.put(), join=True)
+)
 
 
 @way_out("put in a transactional tasklet")
@@ -63,41 +50,25 @@ def put_in_a_transactional_tasklet(entity: Any) -> Any:
     return write()
 
 
-@way_out("put in the callback of a map")
-def put_in_map(entity: Any) -> Any:
-    return ndb.Query(ancestor=entity.key, kind=entity.key.kind()).map(
+way_out("put in the callback of a map")(
+    lambda entity: ndb.Query(ancestor=entity.key, kind=entity.key.kind()).map(
         lambda key: entity.put(), keys_only=True
     )
-
-
-@way_out("put from another thread", holds_nothing=True, outside=True)
-def put_from_a_thread(entity: Any) -> Any:
-    return in_thread(lambda: entity.put())
-
-
-@way_out("put from a thread with our context variables")
-def put_from_a_thread_with_our_context(entity: Any) -> Any:
-    return in_thread(lambda: entity.put(), with_our_context=True)
-
-
-@way_out("delete", "Key.delete", deletes=True)
-def delete(entity: Any) -> Any:
-    return entity.key.delete()
-
-
-@way_out("delete_async", "Key.delete_async", deletes=True)
-def delete_async(entity: Any) -> Any:
-    return entity.key.delete_async()
-
-
-@way_out("delete_multi", "ndb.delete_multi", deletes=True)
-def delete_multi(entity: Any) -> Any:
-    return ndb.delete_multi([entity.key])
-
-
-@way_out("delete_multi_async", "ndb.delete_multi_async", deletes=True)
-def delete_multi_async(entity: Any) -> Any:
-    return ndb.delete_multi_async([entity.key])
+)
+way_out("put from another thread", holds_nothing=True, outside=True)(
+    lambda entity: in_thread(lambda: entity.put())
+)
+way_out("put from a thread with our context variables")(
+    lambda entity: in_thread(lambda: entity.put(), with_our_context=True)
+)
+delete = way_out("delete", "Key.delete", deletes=True)(lambda entity: entity.key.delete())
+way_out("delete_async", "Key.delete_async", deletes=True)(lambda entity: entity.key.delete_async())
+way_out("delete_multi", "ndb.delete_multi", deletes=True)(
+    lambda entity: ndb.delete_multi([entity.key])
+)
+way_out("delete_multi_async", "ndb.delete_multi_async", deletes=True)(
+    lambda entity: ndb.delete_multi_async([entity.key])
+)
 
 
 @way_out("delete in a tasklet", deletes=True)
@@ -110,16 +81,12 @@ def delete_in_a_tasklet(entity: Any) -> Any:
     return write()
 
 
-@way_out("delete in a transaction", deletes=True)
-def delete_in_a_transaction(entity: Any) -> Any:
-    return ndb.transaction(lambda: entity.key.delete(), join=True)
-
-
-@way_out("delete from another thread", deletes=True, holds_nothing=True, outside=True)
-def delete_from_a_thread(entity: Any) -> Any:
-    return in_thread(lambda: entity.key.delete())
-
-
-@way_out("delete from a thread with our context variables", deletes=True)
-def delete_from_a_thread_with_our_context(entity: Any) -> Any:
-    return in_thread(lambda: entity.key.delete(), with_our_context=True)
+way_out("delete in a transaction", deletes=True)(
+    lambda entity: ndb.transaction(lambda: entity.key.delete(), join=True)
+)
+way_out("delete from another thread", deletes=True, holds_nothing=True, outside=True)(
+    lambda entity: in_thread(lambda: entity.key.delete())
+)
+way_out("delete from a thread with our context variables", deletes=True)(
+    lambda entity: in_thread(lambda: entity.key.delete(), with_our_context=True)
+)

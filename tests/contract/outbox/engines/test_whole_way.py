@@ -37,7 +37,7 @@ def without_haste(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def served(app: flask.Flask, port: int) -> Iterator[None]:
+def served(app: Any, port: int) -> Iterator[None]:
     server = werkzeug.serving.make_server("127.0.0.1", port, app, threaded=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -89,10 +89,7 @@ def test_cloud_tasks_and_the_endpoint(
 
 @pytest.mark.parametrize("kind", ["Worker", pytest.param("SimpleWorker", marks=pytest.mark.slow)])
 def test_rq_and_its_worker(
-    ndb_client: ndb.Client,
-    own_redis: RedisServer,
-    monkeypatch: pytest.MonkeyPatch,
-    kind: str,
+    ndb_client: ndb.Client, own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """One forks for each job, and imports the app in the child."""
     monkeypatch.setenv("TEST_RQ", own_redis.address)

@@ -14,12 +14,12 @@ import pytest
 from google.cloud import ndb
 
 import userlock
-import userlock_emulator
 from tests.contract.cli.process import Cli
 from tests.contract.outbox.operators import conftest
 from tests.contract.outbox.operators.app import pay
 from tests.servers import Memcached
 from userlock.outbox.rows import JobRow
+from userlock_emulator import Emulator
 
 pytestmark = pytest.mark.slow
 
@@ -28,9 +28,7 @@ REDRIVE = ("outbox", "redrive", "--all", *APP)
 
 
 @pytest.fixture
-def cli(
-    ndb_client: ndb.Client, datastore: userlock_emulator.Emulator, memcached: Memcached
-) -> Iterator[Cli]:
+def cli(ndb_client: ndb.Client, datastore: Emulator, memcached: Memcached) -> Iterator[Cli]:
     """Provide a command line on the emulator, with locks in a real memcached."""
     url = memcached.url(f"outbox{uuid.uuid4().hex[:8]}")
     with contextlib.closing(userlock.LockService.from_url(url)) as service:

@@ -157,13 +157,11 @@ def test_nothing_to_purge(shop: Shop, terminal: Terminal) -> None:
     assert len(shop.rows()) == 1, "a job that waits is never purged"
 
 
-def asked(
-    shop: Shop, terminal: Terminal, meanwhile: Callable[[], object], what: str = "--all"
-) -> Outcome:
+def asked(shop: Shop, terminal: Terminal, meanwhile: Callable[[], object]) -> Outcome:
     """Purge what is dead now; something happens while the command asks."""
     steps = iter([meanwhile])
     return terminal.run(
-        *("outbox", "purge", what),
+        *("outbox", "purge", "--all"),
         typed=f"y\n{len(dead(shop))}\n",
         while_asked=lambda: next(steps, lambda: None)(),
     )
@@ -194,22 +192,6 @@ def test_jobs_that_change_while_it_asks_are_spared(
     shop.put_dead(["ann", "bob"])
     asked(shop, terminal, lambda: meanwhile(shop))
     assert (dead(shop), redriven(shop)) == (left, again)
-
-
-def test_one_that_was_redriven_and_died_again_while_it_asks_is_spared(
-    shop: Shop, terminal: Terminal
-) -> None:
-    """It is not as it was shown."""
-
-    def meanwhile() -> None:
-        shop.clock.advance(1)
-        terminal.run("outbox", "redrive", key)
-        shop.error = KeyError("another")
-        shop.deliver()
-
-    key = shop.kill(shop.pay, "ann")
-    assert asked(shop, terminal, meanwhile, key).code == 1
-    assert shop.row(key).cause == "pay KeyError"
 
 
 # --- both ---------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from google.cloud import datastore as plain_datastore
 from google.cloud import ndb
 
 import userlock
-import userlock_emulator
 from tests.contract.outbox.operators.conftest import Shop
 from tests.contract.outbox.operators.test_redrive import OWNERS, dead, redriven
 from userlock.errors import CommitInDoubt
@@ -23,6 +22,7 @@ from userlock.outbox import dead_letters
 from userlock.outbox.dead_letters import DeadLetters
 from userlock.outbox.rows import job_key
 from userlock.testing import ManualClock
+from userlock_emulator import Emulator
 
 #: The root key of this owner does not tell its id.
 LONG_OWNER = "é" * 1_000
@@ -227,9 +227,7 @@ def test_jobs_too_large_for_one_transaction(shop: Shop) -> None:
 
 @pytest.mark.usefixtures("quick_retries")
 @pytest.mark.parametrize("fault", ["abort", "drop_reply"])
-def test_a_fault_at_the_commit_of_a_batch(
-    shop: Shop, datastore: userlock_emulator.Emulator, fault: str
-) -> None:
+def test_a_fault_at_the_commit_of_a_batch(shop: Shop, datastore: Emulator, fault: str) -> None:
     shop.put_dead(OWNERS)
     with getattr(datastore.faults, fault)(rpc="Commit") as planted:
         done = redrive_all(shop)
@@ -241,7 +239,7 @@ def test_a_fault_at_the_commit_of_a_batch(
 
 @pytest.mark.usefixtures("quick_retries")
 def test_a_commit_in_doubt_ends_it_and_none_is_redriven_twice(
-    shop: Shop, datastore: userlock_emulator.Emulator
+    shop: Shop, datastore: Emulator
 ) -> None:
     shop.put_dead(OWNERS)
     with (
@@ -279,7 +277,7 @@ def test_an_owner_in_conflict_all_the_time_stops_no_other(
 
 
 @pytest.mark.usefixtures("quick_retries")
-def test_datastore_is_down(shop: Shop, datastore: userlock_emulator.Emulator) -> None:
+def test_datastore_is_down(shop: Shop, datastore: Emulator) -> None:
     """It ends, and does not take each row for malformed."""
     shop.put_dead(OWNERS)
     with (
@@ -384,9 +382,7 @@ def test_a_purge_sends_no_needless_message(shop: Shop) -> None:
     assert shop.engine.messages == []
 
 
-def test_a_purge_whose_message_fails_is_done(
-    shop: Shop, datastore: userlock_emulator.Emulator
-) -> None:
+def test_a_purge_whose_message_fails_is_done(shop: Shop, datastore: Emulator) -> None:
     blocker = held_up(shop, shop.clock)
     with (
         shop.outbox.context(),

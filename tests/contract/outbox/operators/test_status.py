@@ -6,7 +6,6 @@ import random
 import re
 
 import pytest
-from google.cloud import ndb
 
 from tests.contract.outbox.operators.conftest import Shop
 from tests.unit.cli.terminal import Terminal
@@ -186,14 +185,6 @@ def test_the_reason_why_a_job_does_not_run(shop: Shop) -> None:
     assert "may run in 8.0s, after 1 failure" in why(shop, failed)
     assert "holds it up, which has failed" in why(shop, behind_failed)
     assert "waits for a worker" in why(shop, waits)
-
-
-def test_what_is_no_key_is_refused(shop: Shop) -> None:
-    with shop.outbox.context():
-        other = ndb.Key("User", "ann").urlsafe().decode()
-        for text in ("", "x", "\ud800", "0" * 28, "\x1b[2J", "x" * 10**6, "agVhYmM", other):
-            with pytest.raises(ValueError, match=r"key|part|something else than a job"):
-                reading.key_of(text)
 
 
 # --- on the command line ------------------------------------------------------------------------
