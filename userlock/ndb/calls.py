@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import secrets
 import threading
 import weakref
@@ -32,11 +31,9 @@ import grpc
 from google.api_core import exceptions as errors
 from google.cloud.datastore_v1.types import datastore as datastore_types
 
-from userlock.ndb.commits import Answer, Call, Result, Steps, note_unsent
+from userlock.ndb.commits import Answer, Call, Result, Steps, note_unsent, roll_back
 from userlock.ndb.context import Attempt
 from userlock.ndb.wire import raw
-
-log = logging.getLogger(__name__)
 
 
 class Running:
@@ -327,9 +324,7 @@ def _steps(transaction: _Transaction, name: str) -> Steps:
         yield begin  # its error is its own caller's
     if name == "rollback":
         if transaction.id:
-            ((_, error),) = yield [Call(name, None)]
-            if error is not None:  # ndb would raise it instead of the reason for the rollback
-                log.debug("a rollback failed", exc_info=error)
+            yield from roll_back(None)
         else:
             transaction.failed = errors.InvalidArgument("the transaction was rolled back")
         return Result(datastore_types.RollbackResponse.pb()(), {}, {}, None)
