@@ -25,14 +25,17 @@ import secrets
 import threading
 import weakref
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import grpc
 from google.api_core import exceptions as errors
 from google.cloud.datastore_v1.types import datastore as datastore_types
+from google.cloud.ndb import tasklets
 
+from userlock.errors import UserLockError
 from userlock.ndb.commits import Answer, Call, Result, Steps, note_unsent, roll_back
-from userlock.ndb.context import Attempt
+from userlock.ndb.context import Attempt, current_context
 from userlock.ndb.wire import raw
 
 
@@ -285,17 +288,20 @@ def begin_call(
         return begin_call(stub, name, request, args, options, lands_once=lands_once).result()
 
     def send() -> Any:
-        changed = type(sent)()
-        changed.CopyFrom(sent)
-        part = changed.read_options if reads else changed
-        if transaction.id:
-            part.transaction = transaction.id
-        elif reads:  # begins it
-            transaction.put_options(part.new_transaction)
-        else:  # a commit that is all of it
-            transaction.put_options(part.single_use_transaction)
-        wrapped = changed if sent is request else type(request).wrap(changed)
-        return method.future(wrapped, *args, **options)
+        try:
+            changed = type(sent)()
+            changed.CopyFrom(sent)
+            part = changed.read_options if reads else changed
+            if transaction.id:
+                part.transaction = transaction.id
+            elif reads:  # begins it
+                transaction.put_options(part.new_transaction)
+            else:  # a commit that is all of it
+                transaction.put_options(part.single_use_transaction)
+            wrapped = changed if sent is request else type(request).wrap(changed)
+            return method.future(wrapped, *args, **options)
+        except BaseException as error:
+            return interrupted(error)
 
     rolls_back = name == "rollback"
     if (transaction.id and not rolls_back) or (lands_once and transaction.is_untouched):
@@ -315,6 +321,26 @@ def begin_call(
     running = Running(_steps(transaction, name), functools.partial(_take, name), step)
     running.advance()
     return running
+
+
+def interrupted(error: BaseException) -> Any:
+    """Return the call of an RPC that an exception, as of a signal, has interrupted when it began.
+
+    It may have been sent, so its reply counts as lost. The exception is raised on the next turn of
+    the event loop, out of the wait: from here it would reach ndb's retries, which run a transaction
+    again that may wait for the locks of this one. An error of the call itself is raised here.
+    """
+    own = isinstance(error, (errors.GoogleAPIError, grpc.RpcError, UserLockError))
+    if own or current_context() is None:  # in gRPC's threads, which no signal interrupts
+        raise error
+
+    def interrupt(_: object) -> None:
+        raise error
+
+    tasklets.sleep(0).add_done_callback(interrupt)
+    lost: Future[None] = Future()
+    lost.set_exception(errors.ServiceUnavailable("the call was interrupted"))
+    return lost
 
 
 def _steps(transaction: _Transaction, name: str) -> Steps:
