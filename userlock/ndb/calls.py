@@ -288,20 +288,17 @@ def begin_call(
         return begin_call(stub, name, request, args, options, lands_once=lands_once).result()
 
     def send() -> Any:
-        try:
-            changed = type(sent)()
-            changed.CopyFrom(sent)
-            part = changed.read_options if reads else changed
-            if transaction.id:
-                part.transaction = transaction.id
-            elif reads:  # begins it
-                transaction.put_options(part.new_transaction)
-            else:  # a commit that is all of it
-                transaction.put_options(part.single_use_transaction)
-            wrapped = changed if sent is request else type(request).wrap(changed)
-            return method.future(wrapped, *args, **options)
-        except BaseException as error:
-            return interrupted(error)
+        changed = type(sent)()
+        changed.CopyFrom(sent)
+        part = changed.read_options if reads else changed
+        if transaction.id:
+            part.transaction = transaction.id
+        elif reads:  # begins it
+            transaction.put_options(part.new_transaction)
+        else:  # a commit that is all of it
+            transaction.put_options(part.single_use_transaction)
+        wrapped = changed if sent is request else type(request).wrap(changed)
+        return method.future(wrapped, *args, **options)
 
     rolls_back = name == "rollback"
     if (transaction.id and not rolls_back) or (lands_once and transaction.is_untouched):

@@ -105,9 +105,20 @@ class _Method:
         return take(begin_call(self._stub, self._name, request, args, options, waits=True))
 
     def future(self, request: Any, *args: Any, **options: Any) -> Any:
-        request, take = self._prepare(request)
-        call = begin_call(self._stub, self._name, request, args, options)
-        return call if take is _unchanged else _ChangedCall(call, take)
+        try:
+            request, take = self._prepare(request)
+            call = begin_call(self._stub, self._name, request, args, options)
+            return call if take is _unchanged else _ChangedCall(call, take)
+        except BaseException as error:
+            return _interrupted(error)
+
+
+def _interrupted(error: BaseException) -> Any:
+    """Return the call of an RPC of a transaction, as `interrupted`; outside of any, raise."""
+    if not in_transaction():
+        raise error
+    current_attempt().over = False  # its end rolls it back
+    return interrupted(error)
 
 
 class _ChangedCall:
@@ -249,10 +260,8 @@ class _Commit(_Method):
             if plan is None:
                 return super().future(request, *args, **options)
             return plan.run(functools.partial(self._send, type(request), args, options))
-        except BaseException:
-            if in_transaction():  # its end rolls it back
-                current_attempt().over = False
-            raise
+        except BaseException as error:
+            return _interrupted(error)
 
     def _plan_of(self, request: Any) -> _Plan | None:
         sent = raw(request)

@@ -395,8 +395,12 @@ def test_a_transaction_that_is_interrupted_ends(
 
 
 @pytest.mark.parametrize("error", [Late, Stopped], indirect=True)
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(calls._Transaction, "put_options"), (stub, "origin"), (stub, "_ChangedCall")],
+)
 def test_a_transaction_that_is_interrupted_where_it_begins_is_not_run_again(
-    error: type[BaseException],
+    error: type[BaseException], owner: Any, name: str
 ) -> None:
     """If its first read was sent, the second run would wait for what that has locked."""
     runs: list[int] = []
@@ -407,7 +411,7 @@ def test_a_transaction_that_is_interrupted_where_it_begins_is_not_run_again(
 
     handler: Any = signal.getsignal(signal.SIGUSR1)
     with (
-        mock.patch.object(calls._Transaction, "put_options", side_effect=handler),
+        mock.patch.object(owner, name, side_effect=handler),
         pytest.raises(error),
     ):
         ndb.transaction(work)
