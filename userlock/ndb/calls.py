@@ -21,22 +21,22 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import secrets
 import threading
 import weakref
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import grpc
 from google.api_core import exceptions as errors
 from google.cloud.datastore_v1.types import datastore as datastore_types
+from google.cloud.ndb import tasklets
 
-from userlock.ndb.commits import Answer, Call, Result, Steps, note_unsent
-from userlock.ndb.context import Attempt
+from userlock.errors import UserLockError
+from userlock.ndb.commits import Answer, Call, Result, Steps, note_unsent, roll_back
+from userlock.ndb.context import Attempt, current_context
 from userlock.ndb.wire import raw
-
-log = logging.getLogger(__name__)
 
 
 class Running:
@@ -320,6 +320,26 @@ def begin_call(
     return running
 
 
+def interrupted(error: BaseException) -> Any:
+    """Return the call of an RPC that an exception, as of a signal, has interrupted when it began.
+
+    It may have been sent, so its reply counts as lost. The exception is raised on the next turn of
+    the event loop, out of the wait: from here it would reach ndb's retries, which run a transaction
+    again that may wait for the locks of this one. An error of the call itself is raised here.
+    """
+    own = isinstance(error, (errors.GoogleAPIError, grpc.RpcError, UserLockError))
+    if own or current_context() is None:  # in gRPC's threads, which no signal interrupts
+        raise error
+
+    def interrupt(_: object) -> None:
+        raise error
+
+    tasklets.sleep(0).add_done_callback(interrupt)
+    lost: Future[None] = Future()
+    lost.set_exception(errors.ServiceUnavailable("the call was interrupted"))
+    return lost
+
+
 def _steps(transaction: _Transaction, name: str) -> Steps:
     """Wait until the transaction has begun, or begin it, and make the call."""
     begin = [Call("begin", None)]
@@ -327,9 +347,7 @@ def _steps(transaction: _Transaction, name: str) -> Steps:
         yield begin  # its error is its own caller's
     if name == "rollback":
         if transaction.id:
-            ((_, error),) = yield [Call(name, None)]
-            if error is not None:  # ndb would raise it instead of the reason for the rollback
-                log.debug("a rollback failed", exc_info=error)
+            yield from roll_back(None)
         else:
             transaction.failed = errors.InvalidArgument("the transaction was rolled back")
         return Result(datastore_types.RollbackResponse.pb()(), {}, {}, None)

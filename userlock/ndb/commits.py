@@ -12,12 +12,15 @@ may meet its own write. A write id, a value that no other write has, recognises 
 from __future__ import annotations
 
 import contextlib
+import logging
 import random
 from collections.abc import Collection, Generator, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from google.api_core import exceptions as errors
 from google.cloud.datastore_v1.types import datastore as datastore_types
+
+log = logging.getLogger(__name__)
 
 #: A commit that ends with one of these may have been applied all the same.
 DOUBTFUL = (
@@ -30,7 +33,7 @@ DOUBTFUL = (
 
 MAX_GROUPS = 25  # the legacy mode of concurrency allows a transaction no more entity groups
 
-#: Before a transaction's commit is sent again, in seconds; with jitter.
+#: Before the end of a transaction is sent again, in seconds; with jitter.
 RESEND_DELAYS = (0.1, 0.4, 1.6)
 
 _MAX_LOOKUP_KEYS = 1000
@@ -222,11 +225,22 @@ def look_up(
 
 
 def _roll_back(request: Any) -> Steps:
-    """End the transaction of a request, if it has begun: the locks of one that writes nothing stay
-    a minute."""
+    """End the transaction of a request, if it has begun."""
     if request.transaction:
         ended = {"transaction": request.transaction}
-        yield [Call("rollback", _request_like(request, _messages.RollbackRequest, **ended))]
+        yield from roll_back(_request_like(request, _messages.RollbackRequest, **ended))
+
+
+def roll_back(request: Any) -> Steps:
+    """Roll a transaction back, again after a transient error: what it has read stays locked until
+    then, or for a minute. No error is raised: ndb would raise it instead of the reason for this."""
+    for delay in (*RESEND_DELAYS, None):
+        ((_, error),) = yield [Call("rollback", request)]
+        if delay is None or not is_transient(error):
+            break
+        yield delay * random.uniform(0.5, 1)
+    if error is not None:
+        log.debug("a rollback failed", exc_info=error)
 
 
 def _request_like(request: Any, kind: Any, **fields: Any) -> Any:

@@ -10,6 +10,7 @@ from google.cloud import ndb
 from google.cloud.ndb import model as ndb_model
 from google.cloud.ndb import tasklets
 
+from userlock.arguments import check_kind
 from userlock.callsite import here
 from userlock.lock.configuration import defaults
 from userlock.lock.scope import current_scope, register_participant
@@ -189,9 +190,11 @@ def delete(ndb_key: Any, *, unguarded: str, **options: Any) -> None:
         **options: as of `key.delete()`.
 
     Raises:
+        TypeError: it is no key.
         ValueError: there is no reason.
         StaleWriteError: the entity has changed since this request has seen it.
     """
+    check_kind("ndb_key", ndb_key, ndb.Key, "a key")
     cls, context = watched_class(kind_of(ndb_key)), current_context()
     if cls is None or context is None:
         ndb_key.delete(**options)

@@ -152,7 +152,7 @@ class Failure:
     def settle(self) -> None:
         """Note that nobody has to learn of the error any more."""
         self._unasked.clear()
-        self._kept = None
+        self._kept = self._traceback = None  # whose frames have the error
 
 
 def failure_of(error: BaseException) -> Failure | None:

@@ -13,21 +13,18 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
-import grpc
 from google.api_core import exceptions as core_exceptions
 from google.cloud.datastore_v1.types import datastore as datastore_types
 from google.cloud.datastore_v1.types import entity as entity_types
 from google.cloud.datastore_v1.types import query as query_types
-from google.cloud.ndb import tasklets
 
 from userlock.callsite import CallSite, here
-from userlock.errors import UserLockError, WriteNotFenced, WriteViolation
+from userlock.errors import WriteNotFenced, WriteViolation
 from userlock.ndb import commits
-from userlock.ndb.calls import Running, begin_call
-from userlock.ndb.context import current_attempt, current_context, in_transaction, request_notes
+from userlock.ndb.calls import Running, begin_call, interrupted
+from userlock.ndb.context import current_attempt, in_transaction, request_notes
 from userlock.ndb.patches import classes_of, name_in, ndb_key_of
 from userlock.ndb.pending import raise_unseen, watch_commit
 from userlock.ndb.policies import is_watched
@@ -108,9 +105,20 @@ class _Method:
         return take(begin_call(self._stub, self._name, request, args, options, waits=True))
 
     def future(self, request: Any, *args: Any, **options: Any) -> Any:
-        request, take = self._prepare(request)
-        call = begin_call(self._stub, self._name, request, args, options)
-        return call if take is _unchanged else _ChangedCall(call, take)
+        try:
+            request, take = self._prepare(request)
+            call = begin_call(self._stub, self._name, request, args, options)
+            return call if take is _unchanged else _ChangedCall(call, take)
+        except BaseException as error:
+            return _interrupted(error)
+
+
+def _interrupted(error: BaseException) -> Any:
+    """Return the call of an RPC of a transaction, as `interrupted`; outside of any, raise."""
+    if not in_transaction():
+        raise error
+    current_attempt().over = False  # its end rolls it back
+    return interrupted(error)
 
 
 class _ChangedCall:
@@ -252,10 +260,8 @@ class _Commit(_Method):
             if plan is None:
                 return super().future(request, *args, **options)
             return plan.run(functools.partial(self._send, type(request), args, options))
-        except BaseException:
-            if in_transaction():  # its end rolls it back
-                current_attempt().over = False
-            raise
+        except BaseException as error:
+            return _interrupted(error)
 
     def _plan_of(self, request: Any) -> _Plan | None:
         sent = raw(request)
@@ -283,28 +289,8 @@ class _Commit(_Method):
             return begin_call(
                 self._stub, self._name, request, args, options, lands_once=call.lands_once
             )
-        except (core_exceptions.GoogleAPIError, grpc.RpcError, UserLockError):
-            raise
         except BaseException as error:
-            if current_context() is None:  # in gRPC's threads, which no signal interrupts
-                raise
-            return _interrupted(error)
-
-
-def _interrupted(error: BaseException) -> Any:
-    """Return the call of a commit that an exception, as of a signal, has interrupted when it began.
-
-    It may have been sent, so its reply counts as lost. The exception is raised on the next turn of
-    the event loop, out of the wait for the write.
-    """
-
-    def interrupt(_: object) -> None:
-        raise error
-
-    tasklets.sleep(0).add_done_callback(interrupt)
-    lost: Future[None] = Future()
-    lost.set_exception(core_exceptions.ServiceUnavailable("the call was interrupted"))
-    return lost
+            return interrupted(error)
 
 
 class _Plan:

@@ -345,8 +345,9 @@ def transactional(
         if runs_later(function):
             raise TypeError(
                 f"userlock.transactional takes no coroutine function or generator, as "
-                f"{function.__qualname__} is one: it would run after its transaction. To fix it: "
-                f"decorate a plain function, and call it from a coroutine by asyncio.to_thread"
+                f"{getattr(function, '__qualname__', function)} is one: it would run after its "
+                f"transaction. To fix it: decorate a plain function, and call it from a coroutine "
+                f"by asyncio.to_thread"
             )
         make = ndb.transactional(
             retries=retries, read_only=read_only, join=join, xg=xg, propagation=propagation
@@ -356,7 +357,10 @@ def transactional(
     return decorated if function is None else decorated(function)
 
 
-def runs_later(function: object) -> bool:
-    """Return whether a call of a function only makes a coroutine or a generator."""
+def runs_later(function: Any) -> bool:
+    """Return whether a call of a function, or of a callable object, only makes a coroutine or a
+    generator."""
     kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
-    return any(kind(function) for kind in kinds)
+    function = getattr(function, "__func__", function)  # of a static method
+    called = (function, type(function).__call__) if callable(function) else ()
+    return any(kind(each) for kind in kinds for each in called)

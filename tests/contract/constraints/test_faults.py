@@ -143,12 +143,16 @@ class TestRefusedCommits:
             [("drop_reply", 1, "Commit", 0), ("unavailable", 3, "Commit", 0)], id="in doubt"
         ),
         pytest.param([("unavailable", 3, "Lookup", 1)], id="no holder"),
+        pytest.param(
+            [("unavailable", 3, "Lookup", 1), ("unavailable", 2, "Rollback", 0)], id="rolled back"
+        ),
     ],
 )
 def test_its_own_transactions_end(
     datastore: Emulator, faults: list[tuple[str, int, str, int]]
 ) -> None:
-    """Also one in which it finds that it has landed before, or whose second look-up fails."""
+    """Also one in which it finds that it has landed before, or whose second look-up fails, or whose
+    rollback at first."""
     put("Summer")
     one = put("Winter")
     with userlock.global_lock("ann"):

@@ -7,7 +7,7 @@ import gc
 import logging
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -70,13 +70,16 @@ class Site:
         self._service = userlock.LockService(MemoryStore())
 
     def serve(self, number: int) -> None:
+        """Serve a request."""
+        with self.context():
+            self.work(f"visitor-{number}")
+
+    def context(self) -> Any:
+        return self._client.context()
+
+    def work(self, user: str) -> None:
         """Get, change and put; put and do not wait; in a transaction; delete; be refused."""
-        user = f"visitor-{number}"
-        with (
-            self._client.context(),
-            userlock.scope(self._service),
-            userlock.global_lock(user),
-        ):
+        with userlock.scope(self._service), userlock.global_lock(user):
             key = ndb.Key(Visitor, user)
             self._change(key)
             visitor = key.get()
@@ -105,14 +108,14 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     gc.collect()
 
 
-def growth(site: Site, requests: int) -> tuple[float, float]:
+def growth(serve: Callable[[int], None], requests: int) -> tuple[float, float]:
     """Serve requests. Returns the blocks that each of the last 80 % has added, and their bytes."""
     warm = requests // 5
     for number in range(warm):
-        site.serve(number)
+        serve(number)
     before = _used()
     for number in range(warm, requests):
-        site.serve(number)
+        serve(number)
     after = _used()
     return (after[0] - before[0]) / (requests - warm), after[1] - before[1]
 
@@ -123,7 +126,13 @@ def _used() -> tuple[int, int]:
 
 
 def test_some_hundred_requests(site: Site) -> None:
-    blocks, _ = growth(site, 400)
+    blocks, _ = growth(site.serve, 400)
+    assert blocks < NONE_EACH
+
+
+def test_some_hundred_rounds_of_work_in_one_context(site: Site) -> None:
+    with site.context():
+        blocks, _ = growth(lambda _: site.work("ann"), 400)
     assert blocks < NONE_EACH
 
 
@@ -135,7 +144,7 @@ def test_some_hundred_requests(site: Site) -> None:
     ],
 )
 def test_as_many_as_in_a_day(site: Site, requests: int) -> None:
-    blocks, size = growth(site, requests)
+    blocks, size = growth(site.serve, requests)
     assert blocks < FLAT
     assert size < FLAT_BYTES
 
@@ -151,5 +160,5 @@ def test_if_writes_were_kept_it_would_grow(site: Site, monkeypatch: pytest.Monke
         return write
 
     monkeypatch.setattr(stub, "redeem", keep)
-    blocks, _ = growth(site, 200)
+    blocks, _ = growth(site.serve, 200)
     assert blocks > 20

@@ -382,6 +382,30 @@ def test_a_transaction_that_is_interrupted_ends(
     assert stored_points() == 5
 
 
+@pytest.mark.parametrize("error", [Late, Stopped], indirect=True)
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(calls._Transaction, "put_options"), (stub, "origin"), (stub, "_ChangedCall")],
+)
+def test_a_transaction_that_is_interrupted_where_it_begins_is_not_run_again(
+    error: type[BaseException], owner: Any, name: str
+) -> None:
+    """If its first read was sent, the second run would wait for what that has locked."""
+    runs: list[int] = []
+
+    def work() -> None:
+        runs.append(1)
+        Learner.get_by_id("ann")
+
+    handler: Any = signal.getsignal(signal.SIGUSR1)
+    with (
+        mock.patch.object(owner, name, side_effect=handler),
+        pytest.raises(error),
+    ):
+        ndb.transaction(work)
+    assert runs == [1]
+
+
 def test_a_process_ends_although_a_transaction_was_left_half_way() -> None:
     """Its rollback would need a thread, which cannot begin any more."""
     program = """

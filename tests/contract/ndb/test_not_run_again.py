@@ -82,6 +82,17 @@ class TestOwnErrors:
             ndb.transaction(work)
         assert runs == [1]
 
+    def test_a_rollback_is_sent_again_after_a_transient_error(
+        self, datastore: userlock_emulator.Emulator, elsewhere: Elsewhere
+    ) -> None:
+        """What the transaction has read stays locked until then."""
+        unavailable = datastore.faults.unavailable(2, rpc="Rollback")
+        with pytest.raises(userlock.PutWithoutLock):
+            ndb.transaction(add_points)
+        assert unavailable.hits == 2
+        elsewhere(add_five)
+        assert stored_points() == 5
+
 
 class TestNotRepeated:
     def test_a_lookup_of_ours_that_fails_is_tried_again_by_itself(

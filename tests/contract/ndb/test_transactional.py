@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -126,10 +128,25 @@ async def both() -> AsyncIterator[None]:
     yield
 
 
-@pytest.mark.parametrize("function", [coroutine, generator, both])
+class Asynchronous:
+    async def __call__(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        coroutine,
+        generator,
+        both,
+        functools.partial(generator),
+        staticmethod(coroutine),
+        Asynchronous(),
+    ],
+)
 @pytest.mark.parametrize("decorator", [userlock.transactional, userlock.transactional()])
 def test_what_would_run_after_the_transaction(decorator: Any, function: Any) -> None:
-    with pytest.raises(TypeError, match=f"{function.__name__} is one: it would run after"):
+    name = re.escape(getattr(function, "__name__", str(function)))
+    with pytest.raises(TypeError, match=f"{name} is one: it would run after"):
         decorator(function)
 
 

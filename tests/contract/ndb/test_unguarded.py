@@ -59,6 +59,11 @@ def test_it_needs_a_reason(key: Any, reason: Any) -> None:
         userlock.delete(key, unguarded=reason)
 
 
+def test_a_delete_takes_a_key(key: Any) -> None:
+    with pytest.raises(TypeError, match="ndb_key must be a key, not Learner"):
+        userlock.delete(key.get(), unguarded=WHY)
+
+
 class Hooked(userlock.UserModel):
     """Puts and deletes others from its hooks."""
 
