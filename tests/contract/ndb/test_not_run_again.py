@@ -12,7 +12,7 @@ from google.cloud import ndb
 
 import userlock
 from tests.contract.conftest import EACH_MODE
-from tests.contract.ndb.actions import Overtake, add_five, add_points, stored_points
+from tests.contract.ndb.actions import Elsewhere, Overtake, add_five, add_points, stored_points
 from tests.contract.ndb.models import Learner
 from userlock.events import LISTENERS, Event
 from userlock.lock.held_lock import HeldLock
@@ -83,7 +83,7 @@ class TestOwnErrors:
         assert runs == [1]
 
     def test_a_rollback_is_sent_again_after_a_transient_error(
-        self, datastore: userlock_emulator.Emulator, elsewhere: Elsewhere
+        self, datastore: Emulator, elsewhere: Elsewhere
     ) -> None:
         """What the transaction has read stays locked until then."""
         unavailable = datastore.faults.unavailable(2, rpc="Rollback")
