@@ -85,7 +85,6 @@ class TestOwnErrors:
     def test_a_rollback_is_sent_again_after_a_transient_error(
         self, datastore: Emulator, elsewhere: Elsewhere
     ) -> None:
-        """What the transaction has read stays locked until then."""
         unavailable = datastore.faults.unavailable(2, rpc="Rollback")
         with pytest.raises(userlock.PutWithoutLock):
             ndb.transaction(add_points)
