@@ -14,7 +14,7 @@ from typing import ClassVar
 from userlock.errors import StaleWriteError, WriteViolation
 from userlock.ids import quoted
 from userlock.sites import FACTS_KEY, facts_of
-from userlock.words import counted, escaped
+from userlock.words import counted, escaped, owner_in
 
 log = logging.getLogger("userlock")
 
@@ -334,6 +334,7 @@ class JobRan(Event):
         lag_seconds: from the moment that it was due to its begin.
         seconds: of the run.
         error: of a failure, in one line; empty otherwise.
+        namespace: of the job, its tenant; empty for the default one.
     """
 
     job: str
@@ -342,15 +343,16 @@ class JobRan(Event):
     lag_seconds: float
     seconds: float
     error: str = ""
+    namespace: str = ""
 
     def log_line(self) -> LogLine:
-        milliseconds = self.seconds * 1000
+        milliseconds, owner = self.seconds * 1000, owner_in(self.namespace, self._lock)
         if self.outcome == "done":
             line = "job %s of %s done in %.0f ms (attempt %d)"
-            return logging.DEBUG, line, self.job, self._lock, milliseconds, self.attempt
+            return logging.DEBUG, line, self.job, owner, milliseconds, self.attempt
         level = logging.ERROR if self.outcome == "dead" else logging.WARNING
         error = escaped(f"{self.error}") or "another worker has taken it over"
-        facts = self.job, self._lock, self.outcome, milliseconds, self.attempt, error
+        facts = self.job, owner, self.outcome, milliseconds, self.attempt, error
         return level, "job %s of %s %s after %.0f ms (attempt %d): %s", *facts
 
 
@@ -371,6 +373,7 @@ class RequestServed(Event):
         seconds: from the call to the answer.
         error: in one line; empty without one. Of the app's own errors class and place, not the
             text, which may have secrets.
+        namespace: of the request, its tenant; empty for the default one.
     """
 
     flow: str
@@ -378,6 +381,7 @@ class RequestServed(Event):
     attempt: int
     seconds: float
     error: str = ""
+    namespace: str = ""
 
     #: The outcomes that need attention.
     WARNED = ("unfinished", "taken over")
@@ -385,7 +389,8 @@ class RequestServed(Event):
     def log_line(self) -> LogLine:
         level = logging.WARNING if self.outcome in self.WARNED else logging.DEBUG
         error = f": {escaped(str(self.error))}" if self.error else ""
-        facts = self.flow, self._lock, self.outcome, self.seconds * 1000, self.attempt, error
+        owner = owner_in(self.namespace, self._lock)
+        facts = self.flow, owner, self.outcome, self.seconds * 1000, self.attempt, error
         return level, "request %s of %s %s after %.0f ms (attempt %d)%s", *facts
 
 

@@ -12,6 +12,11 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
+def owner_in(namespace: str, owner: str) -> str:
+    """Return an owner with its tenant; the default namespace is not named."""
+    return f"{owner} in {namespace}" if namespace else owner
+
+
 def span(seconds: float) -> str:
     """Return a short duration: 215ms, 2.8s, 60s, 3m20s, 5m, 2h05m, 4d03h; `?` if it is none."""
     if not math.isfinite(seconds) or seconds > 1e10:

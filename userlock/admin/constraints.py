@@ -11,12 +11,11 @@ import userlock.ids as ids
 from userlock.admin import command as cli
 from userlock.admin.app import AppObject, stoppable
 from userlock.admin.command import Invocation, usable_lock_id
-from userlock.admin.rendering import owner_in
 from userlock.constraints import Quota
 from userlock.constraints.audit import Audit, Problem, constrained_models
 from userlock.ndb.client import DATASTORE_ERRORS, ClientOfProcess, find_client
 from userlock.ndb.owners import current_namespace, in_namespace, namespaces
-from userlock.words import counted, legible, span, text_of
+from userlock.words import counted, legible, owner_in, span, text_of
 
 _SHOWN = 300
 _MOST_KEYS = 20

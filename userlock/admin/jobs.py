@@ -28,7 +28,6 @@ from userlock.admin.rendering import (
     fields,
     labelled,
     local,
-    owner_in,
     table,
 )
 from userlock.events import JobRan
@@ -48,7 +47,7 @@ from userlock.outbox.rows import (
 )
 from userlock.outbox.waking import text_of
 from userlock.outbox.worker import Outcome
-from userlock.words import counted, legible, span
+from userlock.words import counted, legible, owner_in, span
 
 #: The rows of one owner that are looked at.
 _MOST_OF_OWNER = 200

@@ -52,10 +52,6 @@ def filled(columns: Iterable[Column], rows: Sequence[Facts]) -> list[Column]:
     return [each for each in columns if not each.sparse or any(map(each.text, rows))]
 
 
-def owner_in(namespace: str, owner: str) -> str:
-    return f"{owner} in {namespace}" if namespace else owner
-
-
 def table(columns: Iterable[Column], rows: Sequence[Facts]) -> list[str]:
     columns = filled(columns, rows)
     lines = [[each.title.upper() for each in columns]]

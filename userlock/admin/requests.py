@@ -30,7 +30,6 @@ from userlock.admin.rendering import (
     fields,
     labelled,
     local,
-    owner_in,
     table,
 )
 from userlock.errors import LockServiceUnavailable
@@ -43,7 +42,7 @@ from userlock.lock.configuration import defaults
 from userlock.lock.service import LockService
 from userlock.ndb import owners
 from userlock.ndb.owners import in_namespace, namespaces
-from userlock.words import counted, legible, span
+from userlock.words import counted, legible, owner_in, span
 
 #: How much is shown of a name, and in a row of a table, in characters.
 _SHOWN_NAME, _SHOWN_IN_ROW = 300, 60

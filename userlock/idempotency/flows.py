@@ -38,7 +38,7 @@ from userlock.ids import quoted, show_key
 from userlock.lock.lease import check_lock_id
 from userlock.lock.service import LockService, check_service
 from userlock.ndb.client import ClientOfProcess
-from userlock.ndb.owners import in_namespace, micros_now
+from userlock.ndb.owners import current_namespace, in_namespace, micros_now
 from userlock.ndb.transactions import runs_later
 
 if TYPE_CHECKING:
@@ -329,6 +329,7 @@ class Flows:
                     attempt=run.attempt,
                     seconds=self._clock.now() - began,
                     error=error[:_MOST_ERROR],
+                    namespace=current_namespace(),
                 )
             )
 

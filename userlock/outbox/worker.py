@@ -321,7 +321,8 @@ class Worker:
         else:
             outcome, error = self._run_once(claim)
         seconds = self.clock.now() - began
-        LISTENERS.emit(JobRan(row.owner, row.job, outcome, attempt, lag, seconds, error))
+        place = row.key.namespace() or ""
+        LISTENERS.emit(JobRan(row.owner, row.job, outcome, attempt, lag, seconds, error, place))
         return outcome
 
     def _run_once(self, claim: _Claim) -> tuple[str, str]:

@@ -33,6 +33,7 @@ from userlock.errors import ExternalUnavailable
 from userlock.events import LISTENERS, Event, RequestServed
 from userlock.idempotency import Flow, Flows, Request, complete_by_relay
 from userlock.idempotency import flows as requests
+from userlock.ndb.owners import in_namespace
 from userlock.outbox import Outbox
 from userlock.outbox.rows import JobRow
 from userlock.testing import ManualClock
@@ -512,8 +513,15 @@ def test_outcomes(flows: Flows, provider: Provider, clock: ManualClock) -> None:
             pay("ann", "", cents=6)
         with pytest.raises(TypeError):
             pay(None, KEY, cents=6)
+        assert {each.namespace for each in told if isinstance(each, RequestServed)} == {""}
+        with in_namespace("tenant"), pytest.raises(userlock.IdempotencyKeyRefused):
+            pay("ann", "", cents=6)
+        tenants = told.pop()
     finally:
         LISTENERS.remove(told.append)
+    assert isinstance(tenants, RequestServed)
+    assert tenants.namespace == "tenant"
+    assert "'ann' in tenant" in str(tenants.log_line())
     *served, last = [each for each in told if isinstance(each, RequestServed)]
     assert (last.lock_id, last.outcome) == (None, "unfinished"), "there is no user"
     assert [(each.outcome, each.attempt) for each in served] == [

@@ -188,8 +188,9 @@ def test_each_run_has_the_arguments_that_were_staged(box: Box, error: Exception)
 
 @pytest.mark.parametrize("transactional", [True, False])
 def test_a_job_runs_in_the_namespace_that_staged_it(
-    box: Box, calls: list[str], transactional: bool
+    box: Box, calls: list[str], transactional: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("DEBUG", "userlock")
     work = adding(box, calls, transactional=transactional)
     tenant = ndb.context.get_context().new(namespace="tenant")
     with tenant.use():
@@ -201,6 +202,7 @@ def test_a_job_runs_in_the_namespace_that_staged_it(
     with tenant.use():
         assert points() == 1
     assert rows() == []
+    assert "of 'ann' in tenant done" in caplog.text
 
 
 # --- the claim ----------------------------------------------------------------------------------
