@@ -49,6 +49,7 @@ NAMESPACE = Column("namespace", "Namespace", sparse=True)
 
 
 def filled(columns: Iterable[Column], rows: Sequence[Facts]) -> list[Column]:
+    """Return the columns without the sparse ones that are empty in all rows."""
     return [each for each in columns if not each.sparse or any(map(each.text, rows))]
 
 

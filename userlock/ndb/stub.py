@@ -110,14 +110,15 @@ class _Method:
             call = begin_call(self._stub, self._name, request, args, options)
             return call if take is _unchanged else _ChangedCall(call, take)
         except BaseException as error:
-            return _interrupted(error)
+            return _interrupted(self._name, error)
 
 
-def _interrupted(error: BaseException) -> Any:
+def _interrupted(rpc: str, error: BaseException) -> Any:
     """Return the call of an RPC of a transaction, as `interrupted`; outside of any, raise."""
     if not in_transaction():
         raise error
-    current_attempt().over = False  # its end rolls it back
+    if rpc in ("commit", "rollback"):
+        current_attempt().over = False  # its end rolls it back
     return interrupted(error)
 
 
@@ -261,7 +262,7 @@ class _Commit(_Method):
                 return super().future(request, *args, **options)
             return plan.run(functools.partial(self._send, type(request), args, options))
         except BaseException as error:
-            return _interrupted(error)
+            return _interrupted(self._name, error)
 
     def _plan_of(self, request: Any) -> _Plan | None:
         sent = raw(request)

@@ -406,6 +406,32 @@ def test_a_transaction_that_is_interrupted_where_it_begins_is_not_run_again(
     assert runs == [1]
 
 
+@pytest.mark.parametrize("error", [Late, Stopped], indirect=True)
+def test_an_interrupted_read_after_the_commit_lets_no_write_be_lost(
+    error: type[BaseException],
+) -> None:
+    refused: list[Any] = []
+
+    def after(learner: Any) -> None:
+        handler: Any = signal.getsignal(signal.SIGUSR1)
+        with mock.patch.object(stub, "origin", side_effect=handler), pytest.raises(error):
+            Learner.get_by_id("bob")
+        with pytest.raises(userlock.WriteAfterCommit) as caught:
+            learner.put()
+        refused.append(caught.value.key)
+
+    def work() -> None:
+        learner = Learner.get_by_id("ann")
+        learner.points = 5
+        learner.put()
+        ndb.get_context().call_on_commit(lambda: after(learner))
+
+    with userlock.global_lock("ann"):
+        ndb.transaction(work)
+    assert refused == [ndb.Key(Learner, "ann")]
+    assert stored_points() == 5
+
+
 def test_a_process_ends_although_a_transaction_was_left_half_way() -> None:
     """Its rollback would need a thread, which cannot begin any more."""
     program = """
