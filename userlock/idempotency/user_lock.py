@@ -19,7 +19,6 @@ server than those of a locked view.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -35,7 +34,6 @@ def call_lock_id(row_key: Any) -> str:
     return joined("userlock.call", row_key.namespace() or "", *row_key.flat())
 
 
-@dataclasses.dataclass
 class UserLock:
     """The lock of a request's user, for one attempt.
 
@@ -43,16 +41,16 @@ class UserLock:
         held: the lock, while it is held.
     """
 
-    _opened: LockScope
-    _row_key: Any
-    _user_id: str
-    _wait_timeout: float | None
-    held: HeldLock = dataclasses.field(init=False)
+    held: HeldLock
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self, opened: LockScope, row_key: Any, user_id: str, wait_timeout: float | None
+    ) -> None:
+        self._opened, self._row_key = opened, row_key
+        self._user_id, self._wait_timeout = user_id, wait_timeout
         self._stack = contextlib.ExitStack()
         #: Whether code around has the lock, which is not ours to leave.
-        self._is_others = self._user_id in self._opened.held
+        self._is_others = user_id in opened.held
 
     def __enter__(self) -> UserLock:
         self._take(self._wait_timeout)

@@ -30,7 +30,15 @@ from userlock.fork import reset_in_child
 from userlock.ids import quoted
 from userlock.lock.configuration import default_service, defaults
 from userlock.lock.held_lock import HeldLock, check_heartbeat
-from userlock.lock.lease import Lease, Priority, PriorityName, check_lock_id
+from userlock.lock.lease import (
+    Lease,
+    Priority,
+    PriorityName,
+    check_lock_id,
+    check_lock_timeout,
+    check_max_waiting,
+    check_wait_timeout,
+)
 from userlock.lock.policy import PriorityPolicy
 from userlock.lock.service import LockService, check_service
 from userlock.lock.store import StoreUnavailable
@@ -188,15 +196,20 @@ class LockScope:
         Raises:
             NoScope: the scope has ended, before or during the wait.
         """
-        options = wait_timeout, lock_timeout, priority, heartbeat, max_waiting
-        return run(self._acquired, check_lock_id(lock_id), *options)
+        lock_id = check_lock_id(lock_id)
+        wait = None if wait_timeout is None else check_wait_timeout(wait_timeout)
+        ttl = None if lock_timeout is None else check_lock_timeout(lock_timeout)
+        rank = None if priority is None else Priority.of(priority)
+        beats = None if heartbeat is None else check_bool("heartbeat", heartbeat)
+        most = None if max_waiting is None else check_max_waiting(max_waiting)
+        return run(self._acquired, lock_id, wait, ttl, rank, beats, most)
 
     async def _acquired(
         self,
         lock_id: str,
         wait_timeout: float | None = None,
         lock_timeout: float | None = None,
-        priority: Priority | PriorityName | None = None,
+        priority: Priority | None = None,
         heartbeat: bool | None = None,
         max_waiting: int | None = None,
         end: End | None = None,
@@ -204,10 +217,11 @@ class LockScope:
     ) -> HeldLock:
         """Take the lock as `acquire` does, for a block with that `end`, or back after a yield.
 
-        A block may go on after the scope has ended. `former`: the tenure that was yielded.
+        The arguments are valid. A block may go on after the scope has ended. `former`: the tenure
+        that was yielded.
         """
         service = self.service
-        if heartbeat is not None and check_bool("heartbeat", heartbeat):
+        if heartbeat:
             check_heartbeat(service)
         if end is None:
             self._check_release(lock_id, former)
@@ -221,17 +235,14 @@ class LockScope:
             find_participants()
         if priority is None:
             priority = self.priority
-        elif not isinstance(priority, Priority):
-            priority = Priority.of(priority)
         defaults = service.policy.interactive
         if priority is Priority.BATCH:
             defaults = self.defaults_of(priority)
-        if heartbeat is None:
-            heartbeat = defaults.heartbeat
-        if heartbeat:
+        if heartbeat is None and defaults.heartbeat:
+            heartbeat = True
             check_heartbeat(service)
-            if lock_timeout is None:
-                lock_timeout = service.policy.heartbeat_lock_timeout
+        if heartbeat and lock_timeout is None:
+            lock_timeout = service.policy.heartbeat_lock_timeout
         if max_waiting is None:
             max_waiting = self.max_waiting if defaults.max_waiting is None else defaults.max_waiting
         # A caller that does not wait completes no deadlock cycle.
@@ -263,7 +274,7 @@ class LockScope:
                 await service.undo(attempt)
             raise
         if heartbeat or (lease.degraded and not service.requests_only):
-            tenure._begin_renewal(heartbeat=heartbeat)
+            tenure._begin_renewal(heartbeat=bool(heartbeat))
         return tenure
 
     def _note(self, tenure: HeldLock, former: HeldLock | None) -> None:

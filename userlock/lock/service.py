@@ -170,9 +170,12 @@ class LockService:
         """
         lock_id, priority = leases.check_lock_id(lock_id), Priority.of(priority)
         defaults = self.policy.of(priority)
-        most = defaults.max_waiting if max_waiting is None else max_waiting
-        limits = wait_timeout, lock_timeout
-        attempt = self.attempt(lock_id, defaults, *limits, priority, most, request)
+        wait = None if wait_timeout is None else leases.check_wait_timeout(wait_timeout)
+        ttl = None if lock_timeout is None else leases.check_lock_timeout(lock_timeout)
+        most = defaults.max_waiting
+        if max_waiting is not None:
+            most = leases.check_max_waiting(max_waiting)
+        attempt = self.attempt(lock_id, defaults, wait, ttl, priority, most, request)
         return run(self.acquired, attempt, holding)
 
     def attempt(
@@ -185,10 +188,9 @@ class LockService:
         most: int | None,
         request: str,
     ) -> Attempt:
-        """Return the facts of a call of `acquire`; nothing is sent yet."""
-        wait = defaults.wait_timeout if wait is None else leases.check_wait_timeout(wait)
-        ttl = defaults.lock_timeout if ttl is None else leases.check_lock_timeout(ttl)
-        most = None if most is None else leases.check_max_waiting(most)
+        """Return the facts of a call of `acquire` with valid arguments; nothing is sent yet."""
+        wait = defaults.wait_timeout if wait is None else wait
+        ttl = defaults.lock_timeout if ttl is None else ttl
         clock = self.clock
         claim = leases.new_claim(lock_id, priority, clock.wall(), ttl, request)
         return Attempt(claim, wait, clock, self.listeners, self.admission, most, clock.now())

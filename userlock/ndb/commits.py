@@ -270,8 +270,7 @@ def _turn_into_insert(mutation: Any) -> None:
 
 
 def _put_write_id(mutation: Any, name: str, value: int) -> None:
-    if not deletes(mutation):
-        entity_of(mutation).properties[name].integer_value = value
+    entity_of(mutation).properties[name].integer_value = value
 
 
 def _has_write_id(write: Write | None, entity: Any) -> bool:
@@ -339,10 +338,9 @@ class TransactionCommit:
             write = self._writes[position]
             if write is None:
                 continue
-            key = key_of(mutation)
-            pair = Pair(position, mutation, write, name_of(key))
+            pair = Pair(position, mutation, write, name_of(key_of(mutation)))
             self._watched.append(pair)
-            if is_complete(key):
+            if len(pair.name) % 2:  # it has an id
                 self._firsts.setdefault(pair.name, pair)
                 self._lasts[pair.name] = pair
         #: The last mutations that change claims. Those before them count for nothing.
@@ -403,13 +401,11 @@ class TransactionCommit:
 
     def _lands_once(self) -> bool:
         """Return whether a second copy is refused: it inserts what is still there by then."""
-        return any(
-            each.write.must_be_new
-            and each.write.stays
-            and each.write.write_id is not None
-            and self._lasts[each.name] is each
-            for each in self._firsts.values()
-        )
+        for each in self._firsts.values():
+            new = each.write.must_be_new and each.write.stays and each.write.write_id is not None
+            if new and self._lasts[each.name] is each:
+                return True
+        return False
 
     def _look_up(self, keys: list[Any], transaction: bytes = b"", *, begin: bool = False) -> Steps:
         """Look up these entities, and what decides about claims."""

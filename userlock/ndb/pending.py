@@ -352,9 +352,12 @@ def wait_for_all(context: Any) -> Any:
     A call within such a wait does not wait. It returns a future that is done when they are: many
     tasklets that wait would run the event loop inside of each other, until Python refuses.
     """
+    flying = request_notes().flying
+    if not flying:
+        return None
     writes = [
         write
-        for write in tuple(request_notes().flying.values())
+        for write in tuple(flying.values())
         if write.begun_by == threading.get_ident() and write.begun_in.eventloop is context.eventloop
     ]
     if _waiting.get():

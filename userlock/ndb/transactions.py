@@ -231,11 +231,12 @@ def _with_its_error(transaction: Any, attempts: list[Attempt]) -> Any:
         if isinstance(failed, RetryError) and isinstance(failed.cause, NestedRetryException):
             failed = undisguised(failed.cause)
     else:
-        for scope, after in (each for attempt in attempts for each in attempt.afterwards):
-            if scope is None:
-                after()
-            else:
-                scope.when_free(after)  # outside of locks
+        for attempt in attempts:
+            for scope, after in attempt.afterwards:
+                if scope is None:
+                    after()
+                else:
+                    scope.when_free(after)  # outside of locks
         return result
     if isinstance(failed, UserLockError):  # in ndb the application has to ask for other errors
         note_failure(failed, None, (), request_notes())

@@ -130,7 +130,7 @@ class Flows(idempotency.Flows):
                     self,
                     request,
                     lambda flow: serve(flow, *args, **kwargs),
-                    lambda: _rewind(asked),
+                    functools.partial(_rewind, asked),
                 )
                 return served if isinstance(served, flask.Response) else flask.make_response(served)
 
