@@ -177,6 +177,12 @@ def test_without_a_function_that_decides_there_is_no_inspector() -> None:
         UserLock(inspector=another_extension)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", ["url_prefix", "outbox", "flows", "back_to"])
+def test_a_value_of_another_kind_is_refused(name: str) -> None:
+    with pytest.raises(TypeError, match=f"^{name} must be .*, not 7"):
+        Inspector(lambda request: "olga", **{name: 7})  # type: ignore[arg-type]
+
+
 #: Addresses that Flask answers before any route's function.
 BESIDE = ["/userlock", "//userlock/", "//userlock/locks", "/userlock//locks", "/userlock//",
           "/userlock/a/b", "/userlock/locks/", "/userlock/break/now/"]  # fmt: skip

@@ -11,6 +11,7 @@ import flask
 from werkzeug.exceptions import HTTPException, NotFound
 
 import userlock.ids as ids
+from userlock.arguments import check_kind
 from userlock.contrib.inspector.jobs import JobPages
 from userlock.contrib.inspector.locks import TABLES, LockPages, Tally
 from userlock.contrib.inspector.requests import RequestPages
@@ -100,6 +101,10 @@ class Inspector:
                 "the inspector needs a function that decides who may see it: "
                 "inspector=lambda request: …"
             )
+        check_kind("url_prefix", url_prefix, str, "a str")
+        check_kind("outbox", outbox, Outbox | None, "an Outbox")
+        check_kind("flows", flows, Flows | None, "the app's Flows")
+        check_kind("back_to", back_to, str | None, "a str")
         if back_to is not None and not _ADDRESS.match(back_to):
             raise ValueError(f"back_to must be a path or a URL of http(s), not {back_to!r:.80}")
         self._authorise, self._back_to = authorise, back_to
