@@ -15,16 +15,17 @@ import argparse
 import contextlib
 import enum
 import importlib
+import itertools
 import math
 import re
 import secrets
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from userlock.admin.command import UNREACHABLE, Invocation, argument, command, flag, plain_reason
-from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.store import LeaseStore, StoreUnavailable
 from userlock.words import counted, escaped
 
@@ -150,12 +151,11 @@ def doctor(options: argparse.Namespace, invocation: Invocation) -> int:
     worst = max((each.verdict for each in findings), key=list(Verdict).index, default=OK)
     facts = [{**each._asdict(), "says": plain_reason(each.says)} for each in findings]
     document = {"store": place, "verdict": worst, "findings": facts}
-    servers = dict.fromkeys(each.server for each in findings)
     lines: list[str] = []
-    for server in servers:
+    for server, of_server in itertools.groupby(findings, key=lambda each: each.server):
         lines.append(escaped(server))
-        for each in findings:
-            if each.server != server or (options.quiet and each.verdict is OK):
+        for each in of_server:
+            if options.quiet and each.verdict is OK:
                 continue
             lines.append(f"  {each.verdict:7} {each.subject:12} {plain_reason(each.says)}")
             if each.advice:
@@ -163,8 +163,9 @@ def doctor(options: argparse.Namespace, invocation: Invocation) -> int:
     counts = Counter(each.verdict for each in findings)
     lines.append(", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict))
     code = invocation.answer(document, *lines, no=worst is WRONG)
-    down = [each for each in findings if (each.subject, each.verdict) == ("reachable", WRONG)]
-    return UNREACHABLE if down and {each.server for each in down} == set(servers) else code
+    servers = {each.server for each in findings}
+    up = servers - {each.server for each in findings if each[1:3] == ("reachable", WRONG)}
+    return UNREACHABLE if servers and not up else code
 
 
 def examine_datastore(name: str) -> list[Finding]:
@@ -257,15 +258,15 @@ def faults_of_records(store: LeaseStore, lock_id: str) -> list[str]:
     return faults
 
 
-def _round_trips(store: LeaseStore, lock_id: str, clock: Clock = SYSTEM_CLOCK) -> list[float]:
+def _round_trips(store: LeaseStore, lock_id: str) -> list[float]:
     """Return the durations of reads, which are one round trip each, the shortest first."""
     store.read(lock_id)  # makes the connection
     times: list[float] = []
-    ends = clock.now() + _READ_SECONDS
-    while len(times) < _MOST_READS and (clock.now() < ends or not times):
-        asked_at = clock.now()
+    ends = time.monotonic() + _READ_SECONDS
+    while len(times) < _MOST_READS and (time.monotonic() < ends or not times):
+        asked_at = time.monotonic()
         store.read(lock_id)
-        times.append(clock.now() - asked_at)
+        times.append(time.monotonic() - asked_at)
     return sorted(times)
 
 

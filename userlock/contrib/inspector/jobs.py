@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import itertools
+import json
 import logging
 import re
 from collections.abc import Callable
@@ -51,10 +52,9 @@ class _Meant(NamedTuple):
     def token(self) -> str:
         """Return a token of what the question shows. The stamp in it is known to no other."""
         shown = f"{round(self.wall * 1e6)}.{self.number}"
-        scope = "all" if self.chosen.key is None else "one"
-        parts = [shown, scope, self.chosen.cause, self.letter.key, str(self.letter.stamp)]
-        encoded = "\0".join(parts).encode("utf-8", "surrogatepass")
-        return f"{shown}.{hashlib.sha256(encoded).hexdigest()}"
+        chosen, letter = self.chosen, self.letter
+        parts = [shown, chosen.key is None, chosen.cause, letter.key, letter.stamp]
+        return f"{shown}.{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}"
 
 
 class JobPages(Pages):

@@ -16,7 +16,7 @@ import userlock.ids as ids
 from userlock.admin import locks as reading
 from userlock.admin.rendering import Column, Facts, Moment, utc
 from userlock.clock import SYSTEM_CLOCK
-from userlock.contrib.inspector.shared import Answer, Pages, is_carried
+from userlock.contrib.inspector.shared import Answer, Pages, form, is_carried
 from userlock.events import Acquired, Event, Rejected, TimedOut
 from userlock.fork import reset_in_child
 from userlock.lock.lease import Holder, check_lock_id, process_label
@@ -260,7 +260,7 @@ class LockPages(Pages):
             yield row(f"waiter {number}" + (" (aged)" if waiter.aged else ""), waiter)
 
     def _ask(self) -> Answer:
-        lock_id = flask.request.form.get("lock_id", "")
+        (lock_id,) = form("lock_id")
         try:
             record = self._service().look(check_lock_id(lock_id))
         except ValueError as error:
@@ -285,8 +285,7 @@ class LockPages(Pages):
         )
 
     def _break(self) -> Answer:
-        form = flask.request.form
-        lock_id, token = form.get("lock_id", ""), form.get("token", "")
+        lock_id, token = form("lock_id", "token")
         operator = f"{flask.g.userlock_operator}, in the inspector"
         try:
             broken = self._service().break_lock(lock_id, by=operator, token=token)

@@ -37,8 +37,6 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-
-
 #: The ports that browsers leave out of an origin.
 _PORTS = {"http": ":80", "https": ":443"}
 
