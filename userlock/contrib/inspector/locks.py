@@ -225,15 +225,17 @@ class LockPages(Pages):
         wall = service.clock.wall()
         try:
             found = reading.take(service, [])
-            notes = [f"Not complete: {found.note}."] if found.note else []
-            if notes and not found.locks:
+            notes = [found.note]
+            known = list(self._tally.by_lock.copy())[-_MOST_ASKED:]
+            if found.note and not found.locks and known:
                 # At least the locks that this process has waited for.
-                known = list(self._tally.by_lock.copy())[-_MOST_ASKED:]
-                found = reading.take(service, known) if known else found
+                found = reading.take(service, known)
+                notes.append(found.note)
         except StoreUnavailable as trouble:
             return [], [f"The lock store does not answer: {trouble.reason}."]
         locks = found.select(wall, everything=True)
-        return [row for each in locks for row in self._rows_of(each, wall)], notes
+        rows = [row for each in locks for row in self._rows_of(each, wall)]
+        return rows, [f"Not complete: {each}." for each in notes if each]
 
     def _rows_of(self, seen: reading.LockState, wall: float) -> Iterator[Facts]:
         record = seen.record
