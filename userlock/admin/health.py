@@ -1,9 +1,10 @@
 """Examine servers: `userlock doctor`. Findings, the module of each kind of store, a self-test.
 
-A kind of store has a module here with the name of the store's own. Its `list_locks(store, limit,
-after)` returns a `locks.Listing` of so many locks, or a few more; `after`: the begin of the page,
-of a kind that has pages. Its `examine(store)` returns the findings about each server. It takes a
-few seconds, writes a record of its own, under a random lock id, and raises for no failure.
+Each kind of store has a module here with the name of the store's own. Its
+`list_locks(store, limit, after)` returns a `locks.Listing` of so many locks, or a few more; `after`
+is where the page begins, for a kind that lists page by page. Its `examine(store)` returns the
+findings about each server: it takes a few seconds, writes a record of its own under a random lock
+id, and raises for no failure.
 
 The self-test goes through the store's own five verbs on a lock that nobody else has, so it tries
 the commands of acquiring and releasing, with all proxies in between.
@@ -82,7 +83,7 @@ class Findings(list[Finding]):
         self.add("reachable", OK, says, up=True)
 
     def unreachable(self, reason: str, advice: str) -> Findings:
-        """Take that the server does not answer, so nothing else is known, for the only finding."""
+        """Replace all findings by one: the server does not answer."""
         self.clear()
         self.add("reachable", WRONG, f"it does not answer: {reason}", advice, up=False)
         return self

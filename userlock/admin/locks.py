@@ -140,7 +140,7 @@ class Listing(NamedTuple):
     ) -> Listing:
         """List the locks of servers, without those that are down; raise if nothing was found.
 
-        `list_one`: lists so many of one, after a cursor of its own; empty: from the begin.
+        `list_one(server, limit, cursor)` lists one server; an empty cursor is its beginning.
         """
         locks: list[LockState] = []
         notes: list[str] = []

@@ -89,7 +89,7 @@ class Found(NamedTuple):
     lock_id: str = ""  # the user's, or that of a call of another service
     completable: bool = False  # whether its parameters are stored
     points: tuple[str, ...] = ()  # what is done, in its order, with the calls perhaps made
-    stamp: str = ""  # of this attempt, or of the answer; known to those alone who have read the row
+    stamp: str = ""  # names this attempt or its answer; only a reader of the row knows it
     malformed: bool = False  # then little else is known
     namespace: str = ""
 

@@ -1,4 +1,4 @@
-"""The library's own rows: requests past ndb, a fifth of its calls for each row, and packed fields.
+"""Access to the library's own rows: requests past ndb (a fifth of its calls), and packed fields.
 
 Each write builds on the version that was read, which Datastore compares. So a request may be sent
 again: the second copy of a write that has landed is refused.

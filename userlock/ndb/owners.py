@@ -64,7 +64,7 @@ def owner_key(owner: str, namespace: str | None = None) -> Any:
 
 
 def key_below(owner: str | None, kind: Any, name: str) -> Any:
-    """Return the key of an owner's row, in the namespace of the running code; None: of no one's."""
+    """Return the key of an owner's row, in the running code's namespace; None: of no owner."""
     root = f"-{secrets.token_hex(10)}" if owner is None else name_of(owner)
     return ndb.Key(_ROOT, root, kind._get_kind(), name, namespace=current_namespace())
 

@@ -145,7 +145,7 @@ class JobPages(Pages):
     def _ask(self, action: str) -> Answer:
         asked = self._question(self._chosen())
         if asked is None:
-            return self.message("No dead jobs", "Nobody is left to redrive or purge.")
+            return self.message("No dead jobs", "No job is left to redrive or purge.")
         chosen, letter = asked.chosen, asked.letter
         details = reading.details(letter, asked.wall, utc)
         shown = () if chosen.key is None else ("call", "owner", "cause")
@@ -252,5 +252,5 @@ def _key(text: str, owner: str) -> Any:
 
 
 def _died_by(wall: float, letters: list[Letter]) -> list[Letter]:
-    """Return those that had died by then, as far as a token tells the time."""
+    """Return the jobs that had died by then, to the microsecond that a token carries."""
     return [each for each in letters if each.died_at <= wall + 1e-6]

@@ -148,7 +148,7 @@ class Inspector:
         except HTTPException:  # an answer of its own
             raise
         except Exception:
-            log.exception("whether somebody may see the inspector is not known: refused")
+            log.exception("the inspector refused a request: its authorise function failed")
         if operator is True:
             operator = process_label()
         if not (operator and isinstance(operator, str)):  # nor a coroutine
