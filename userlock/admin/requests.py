@@ -37,8 +37,8 @@ from userlock.events import RequestServed
 from userlock.idempotency import Flows, Request
 from userlock.idempotency import rows as stored
 from userlock.idempotency.answers import is_kept
+from userlock.idempotency.flows import service_of
 from userlock.idempotency.user_lock import call_lock_id
-from userlock.lock.configuration import defaults
 from userlock.lock.service import LockService
 from userlock.ndb import owners
 from userlock.ndb.owners import in_namespace, namespaces
@@ -320,7 +320,7 @@ def list_(options: argparse.Namespace, invocation: Invocation, flows: Flows) -> 
     """
     user = usable_lock_id(options.user) if options.user else ""
     found = listed(options.most, user, done=options.done)
-    shown = Shown(flows, defaults.service, invocation.console.clock.wall())
+    shown = Shown(flows, service_of(flows), invocation.console.clock.wall())
     document = {"requests": [shown.facts(each) for each in found]}
     rows = [shown.row(each) for each in found]
     return invocation.answer(document, *(table(COLUMNS, rows) if rows else ["no requests"]))
@@ -342,7 +342,7 @@ def show(options: argparse.Namespace, invocation: Invocation, flows: Flows) -> i
     """
     wall = invocation.console.clock.wall()
     found = _named(options)
-    shown = Shown(flows, defaults.service, wall)
+    shown = Shown(flows, service_of(flows), wall)
     details = shown.details(found, local(wall))
     return invocation.answer(shown.facts(found), details.pop("flow"), *fields(details))
 
