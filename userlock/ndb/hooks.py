@@ -88,8 +88,8 @@ def _lookup_of_reader(lookup: Any, key: Any, options: Any) -> Any:
             found.set_result(message)  # there is no such entity
             return
         stamp = vars(message).get("_userlock_stamp")
-        if stamp is None and cached and stored and not number_in(message._pb):
-            cached = False  # a process without userlock has cached it
+        if stamp is None and cached and stored and not _has_version(message):
+            cached = False
             with context.use():
                 again = lookup(key, _past_the_global_cache(options))
             again.add_done_callback(answered)
@@ -108,6 +108,10 @@ def _lookup_of_reader(lookup: Any, key: Any, options: Any) -> Any:
 
 def _past_the_global_cache(options: Any) -> Any:
     return options.copy(use_global_cache=False)
+
+
+def _has_version(message: Any) -> bool:
+    return number_in(message._pb) > 0  # else a process without userlock has cached it
 
 
 def _held_since(asked: Origin, sent: Origin) -> Origin:
