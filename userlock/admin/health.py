@@ -165,8 +165,8 @@ def doctor(options: argparse.Namespace, invocation: Invocation) -> int:
     lines.append(", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict))
     code = invocation.answer(document, *lines, no=worst is WRONG)
     servers = {each.server for each in findings}
-    up = servers - {each.server for each in findings if each[1:3] == ("reachable", WRONG)}
-    return UNREACHABLE if servers and not up else code
+    down = [each for each in findings if (each.subject, each.verdict) == ("reachable", WRONG)]
+    return UNREACHABLE if down and {each.server for each in down} == servers else code
 
 
 def examine_datastore(name: str) -> list[Finding]:
