@@ -78,7 +78,7 @@ def is_below_root(key: Any) -> bool:
 
 
 def is_root_of(root: Any, owner: str | None) -> bool:
-    """Return whether it is the root key of that owner's group; with None, of a group of no one."""
+    """Return whether a root key is that of the owner's group; None: of a group without an owner."""
     if owner is None:
         name = root.id()
         return isinstance(name, str) and name.startswith("-")
