@@ -34,7 +34,7 @@ class AppObject(Generic[_T]):
     kind: type[_T]
     context: Callable[[_T], contextlib.AbstractContextManager[object]]  # an ndb context for it
     find: Callable[[str], _T] | None = None  # by a name that may be one of another class
-    same: Callable[[_T], Hashable] = id  # what two names of one object have in common
+    same: Callable[[_T], Hashable] = id  # its result is equal for objects of which any will do
 
     @property
     def variable(self) -> str:

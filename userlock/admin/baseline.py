@@ -132,17 +132,14 @@ def _documents(lines: Iterator[str]) -> Iterator[Any]:
     first = next((line for line in lines if line.strip()), "")
     lines = itertools.chain([first], lines)
     if re.match(r"\s*\[\s*(\{|$)", first):
+        texts = iter(["".join(lines)])
+    else:  # one of them may begin like an array
+        texts = (line for line in lines if FACTS_KEY in line)
+    for text in texts:
         try:
-            yield json.loads("".join(lines))
+            yield json.loads(text)
         except (ValueError, RecursionError):
-            yield {FACTS_KEY: None}  # cut off: counts as unreadable
-        return
-    for line in lines:  # one of them may begin like an array
-        if FACTS_KEY in line:
-            try:
-                yield json.loads(line)
-            except (ValueError, RecursionError):
-                yield {FACTS_KEY: None}  # counts as unreadable
+            yield {FACTS_KEY: None}  # cut off, for instance: counts as unreadable
 
 
 def _find(document: Any, depth: int) -> Iterator[tuple[Any, int]]:

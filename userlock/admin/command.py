@@ -78,10 +78,6 @@ class Console:
         streams = (sys.stdin or _null("r"), sys.stdout or _null("w"), sys.stderr or _null("w"))
         return cls(*streams, os.environ)
 
-    @property
-    def can_ask(self) -> bool:
-        return self.stdin.isatty()
-
     def say(self, text: str) -> None:
         self.stdout.write(f"{text}\n")
         self.stdout.flush()
@@ -90,6 +86,12 @@ class Console:
         """Write a remark that is not part of the answer."""
         self.stderr.write(text + end)
         self.stderr.flush()
+
+    def check_can_ask(self, instead: str) -> None:
+        if not self.stdin.isatty():
+            raise CommandError(
+                f"cannot ask: standard input is not a terminal. To fix it: pass {instead}"
+            )
 
     def ask(self, question: str) -> str:
         self.note(question, end="")
@@ -220,15 +222,16 @@ class Command:
         return f"{line[0].lower()}{line[1:]}"
 
     def fill(self, parser: Parser) -> None:
-        details = self.doc.partition("\n")[2].strip("\n")
-        parser.description = f"{self.summary[0].upper()}{self.summary[1:]}."
+        parser.description, _, details = self.doc.partition("\n\n")
         parser.epilog = f"{details}\n\n{exit_codes(self.no)}"
         add_common(parser)
         for each in self.arguments:
-            exclusive = isinstance(each, list)
-            group = parser.add_mutually_exclusive_group() if exclusive else parser
-            for names, options in each if isinstance(each, list) else [each]:
-                group.add_argument(*names, **options)
+            if isinstance(each, list):
+                group = parser.add_mutually_exclusive_group()
+                for names, options in each:
+                    group.add_argument(*names, **options)
+            else:
+                parser.add_argument(*each[0], **each[1])
         if self.actions:
             actions = parser.add_subparsers(
                 title="actions", dest="action", metavar="ACTION", parser_class=Parser, required=True

@@ -1,9 +1,10 @@
 """Examine servers: `userlock doctor`. Findings, the module of each kind of store, a self-test.
 
-A kind of store has a module here with the name of the store's own. Its `list_locks(store, limit,
-after)` returns a `locks.Listing` of so many locks, or a few more; `after`: the begin of the page,
-of a kind that has pages. Its `examine(store)` returns the findings about each server. It takes a
-few seconds, writes a record of its own, under a random lock id, and raises for no failure.
+Each kind of store has a module here with the name of the store's own. Its
+`list_locks(store, limit, after)` returns a `locks.Listing` of so many locks, or a few more; `after`
+is where the page begins, for a kind that lists page by page. Its `examine(store)` returns the
+findings about each server: it takes a few seconds, writes a record of its own under a random lock
+id, and raises for no failure.
 
 The self-test goes through the store's own five verbs on a lock that nobody else has, so it tries
 the commands of acquiring and releasing, with all proxies in between.
@@ -15,16 +16,17 @@ import argparse
 import contextlib
 import enum
 import importlib
+import itertools
 import math
 import re
 import secrets
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from userlock.admin.command import UNREACHABLE, Invocation, argument, command, flag, plain_reason
-from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.lock.store import LeaseStore, StoreUnavailable
 from userlock.words import counted, escaped
 
@@ -81,7 +83,7 @@ class Findings(list[Finding]):
         self.add("reachable", OK, says, up=True)
 
     def unreachable(self, reason: str, advice: str) -> Findings:
-        """Take that the server does not answer, so nothing else is known, for the only finding."""
+        """Replace all findings by one: the server does not answer."""
         self.clear()
         self.add("reachable", WRONG, f"it does not answer: {reason}", advice, up=False)
         return self
@@ -150,12 +152,11 @@ def doctor(options: argparse.Namespace, invocation: Invocation) -> int:
     worst = max((each.verdict for each in findings), key=list(Verdict).index, default=OK)
     facts = [{**each._asdict(), "says": plain_reason(each.says)} for each in findings]
     document = {"store": place, "verdict": worst, "findings": facts}
-    servers = dict.fromkeys(each.server for each in findings)
     lines: list[str] = []
-    for server in servers:
+    for server, of_server in itertools.groupby(findings, key=lambda each: each.server):
         lines.append(escaped(server))
-        for each in findings:
-            if each.server != server or (options.quiet and each.verdict is OK):
+        for each in of_server:
+            if options.quiet and each.verdict is OK:
                 continue
             lines.append(f"  {each.verdict:7} {each.subject:12} {plain_reason(each.says)}")
             if each.advice:
@@ -163,8 +164,9 @@ def doctor(options: argparse.Namespace, invocation: Invocation) -> int:
     counts = Counter(each.verdict for each in findings)
     lines.append(", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict))
     code = invocation.answer(document, *lines, no=worst is WRONG)
+    servers = {each.server for each in findings}
     down = [each for each in findings if (each.subject, each.verdict) == ("reachable", WRONG)]
-    return UNREACHABLE if down and {each.server for each in down} == set(servers) else code
+    return UNREACHABLE if down and {each.server for each in down} == servers else code
 
 
 def examine_datastore(name: str) -> list[Finding]:
@@ -257,15 +259,15 @@ def faults_of_records(store: LeaseStore, lock_id: str) -> list[str]:
     return faults
 
 
-def _round_trips(store: LeaseStore, lock_id: str, clock: Clock = SYSTEM_CLOCK) -> list[float]:
+def _round_trips(store: LeaseStore, lock_id: str) -> list[float]:
     """Return the durations of reads, which are one round trip each, the shortest first."""
     store.read(lock_id)  # makes the connection
     times: list[float] = []
-    ends = clock.now() + _READ_SECONDS
-    while len(times) < _MOST_READS and (clock.now() < ends or not times):
-        asked_at = clock.now()
+    ends = time.monotonic() + _READ_SECONDS
+    while len(times) < _MOST_READS and (time.monotonic() < ends or not times):
+        asked_at = time.monotonic()
         store.read(lock_id)
-        times.append(clock.now() - asked_at)
+        times.append(time.monotonic() - asked_at)
     return sorted(times)
 
 

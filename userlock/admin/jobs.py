@@ -503,11 +503,8 @@ def purge(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -
     """
     console = invocation.console
     began, chosen = console.clock.wall(), _chosen(options, outbox)
-    if options.yes is None and not console.can_ask:
-        raise CommandError(
-            "cannot ask: standard input is not a terminal. To fix it: pass --yes N, with the "
-            "number of the jobs"
-        )
+    if options.yes is None:
+        console.check_can_ask("--yes N, with the number of the jobs")
     shown, done = chosen.first(), 0
     total = chosen.count(_MOST_PURGED) if shown else 0
     why = _refusal(options, console, chosen, total)

@@ -140,7 +140,7 @@ class Listing(NamedTuple):
     ) -> Listing:
         """List the locks of servers, without those that are down; raise if nothing was found.
 
-        `list_one`: lists so many of one, after a cursor of its own; empty: from the begin.
+        `list_one(server, limit, cursor)` lists one server; an empty cursor is its beginning.
         """
         locks: list[LockState] = []
         notes: list[str] = []
@@ -164,10 +164,6 @@ class Listing(NamedTuple):
         if down and not locks and not after:
             raise down[-1]
         return cls(locks, "; ".join(notes))
-
-    @property
-    def held(self) -> int:
-        return sum(each.held for each in self.locks)
 
     def select(self, wall: float, *, everything: bool) -> list[LockState]:
         """Return the locks to show, the longest wait first: contended ones, or all."""
@@ -312,16 +308,17 @@ def _show(options: argparse.Namespace, invocation: Invocation, found: Listing, w
     shown = chosen if options.all else chosen[:_MOST_ROWS]
     rest = len(chosen) - len(shown)
     note = found.note or (f"{rest:,} more locks are not shown" if rest else "")
+    held = sum(lock.held for lock in found.locks)
     document = {
         "at": Moment(wall),
         "listed": len(found.locks),
-        "held": found.held,
+        "held": held,
         "complete": not note,
         "note": plain_reason(note),
         "locks": [lock.facts(wall) for lock in shown],
     }
     contended = sum(lock.contended for lock in found.locks)
-    counts = f"{found.held:,} held, {contended:,} contended"
+    counts = f"{held:,} held, {contended:,} contended"
     lines = [f"{time_of_day(wall)}  {counts}  {invocation.url}"]
     if shown:
         lines += rendering.table(COLUMNS, [lock.row(wall) for lock in shown])
@@ -416,8 +413,8 @@ def break_(options: argparse.Namespace, invocation: Invocation) -> int:
     """
     lock_id = usable_lock_id(options.lock_id)
     console = invocation.console
-    if not options.yes and not console.can_ask:
-        raise CommandError("cannot ask: standard input is not a terminal. To fix it: pass --yes")
+    if not options.yes:
+        console.check_can_ask("--yes")
     service = invocation.service()
     by = printable(options.by or _operator())
     record = service.look(lock_id)

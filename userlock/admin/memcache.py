@@ -201,7 +201,7 @@ def _reason(error: Exception) -> str:
 
 
 def observe(connections: Connections, key: bytes) -> Observed:
-    """Ask the server for its statistics, and measure with an item under a key of nobody's."""
+    """Ask the server for its statistics, and measure with an item under a key that nobody uses."""
     began = time.monotonic()
 
     def exchange(first: Connection) -> Observed:

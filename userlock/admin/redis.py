@@ -201,7 +201,7 @@ def judge(
 
 
 def _role(found: Findings, info: Mapping[str, str], clustered: bool) -> None:
-    """Add that this server takes no locks, if it is of such a kind."""
+    """Add a finding if this server takes no locks, or is a primary of a cluster."""
     mode, role = info.get("redis_mode", "standalone"), info.get("role", "master")
     if mode == "sentinel":
         says = "this is a Sentinel, which keeps no data"

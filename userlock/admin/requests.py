@@ -37,8 +37,8 @@ from userlock.events import RequestServed
 from userlock.idempotency import Flows, Request
 from userlock.idempotency import rows as stored
 from userlock.idempotency.answers import is_kept
+from userlock.idempotency.flows import service_of
 from userlock.idempotency.user_lock import call_lock_id
-from userlock.lock.configuration import defaults
 from userlock.lock.service import LockService
 from userlock.ndb import owners
 from userlock.ndb.owners import in_namespace, namespaces
@@ -89,7 +89,7 @@ class Found(NamedTuple):
     lock_id: str = ""  # the user's, or that of a call of another service
     completable: bool = False  # whether its parameters are stored
     points: tuple[str, ...] = ()  # what is done, in its order, with the calls perhaps made
-    stamp: str = ""  # of this attempt, or of the answer; known to those alone who have read the row
+    stamp: str = ""  # names this attempt or its answer; only a reader of the row knows it
     malformed: bool = False  # then little else is known
     namespace: str = ""
 
@@ -320,7 +320,7 @@ def list_(options: argparse.Namespace, invocation: Invocation, flows: Flows) -> 
     """
     user = usable_lock_id(options.user) if options.user else ""
     found = listed(options.most, user, done=options.done)
-    shown = Shown(flows, defaults.service, invocation.console.clock.wall())
+    shown = Shown(flows, service_of(flows), invocation.console.clock.wall())
     document = {"requests": [shown.facts(each) for each in found]}
     rows = [shown.row(each) for each in found]
     return invocation.answer(document, *(table(COLUMNS, rows) if rows else ["no requests"]))
@@ -342,7 +342,7 @@ def show(options: argparse.Namespace, invocation: Invocation, flows: Flows) -> i
     """
     wall = invocation.console.clock.wall()
     found = _named(options)
-    shown = Shown(flows, defaults.service, wall)
+    shown = Shown(flows, service_of(flows), wall)
     details = shown.details(found, local(wall))
     return invocation.answer(shown.facts(found), details.pop("flow"), *fields(details))
 

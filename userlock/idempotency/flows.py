@@ -35,6 +35,7 @@ from userlock.idempotency.flow import Flow
 from userlock.idempotency.rows import Request
 from userlock.idempotency.runner import Run
 from userlock.ids import quoted, show_key
+from userlock.lock.configuration import defaults
 from userlock.lock.lease import check_lock_id
 from userlock.lock.service import LockService, check_service
 from userlock.ndb.client import ClientOfProcess
@@ -341,6 +342,11 @@ def _shown(error: Exception) -> str:
     if isinstance(error, errors.UserLockError):
         return f"{type(error).__name__}: {error}"
     return f"{type(error).__name__} at {raised_at(error)}"
+
+
+def service_of(flows: Flows) -> LockService | None:
+    """Return the source of the locks that flows take outside of a scope, if there is one."""
+    return flows._service or defaults.service
 
 
 def name_of_function(function: Callable[..., Any]) -> str:

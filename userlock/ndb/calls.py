@@ -233,7 +233,7 @@ class _Transaction:
                 wrapped = _BeginRequest.wrap(request)
                 self.call = stub.begin_transaction.future(wrapped, **options)
             call = self.call
-        call.add_done_callback(self.answered)  # before it is told to the steps
+        call.add_done_callback(self.answered)  # before the steps get its answer
         return call
 
     def answered(self, call: Any) -> None:

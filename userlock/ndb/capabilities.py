@@ -84,40 +84,37 @@ def probe(client: Any) -> list[Capability]:
     """
     found: list[Capability] = []
     try:
-        found.extend(_capabilities(_Probe(client)))  # as far as Datastore answers
+        found.extend(_capabilities(client))  # as far as Datastore answers
     except (GoogleAPICallError, GoogleAuthError) as error:
         says = f"it does not answer as Datastore does: {getattr(error, 'message', None) or error}"
         found.append(Capability(REACHABLE, False, says))
     return found
 
 
-def _capabilities(trial: _Probe) -> Iterator[Capability]:
+def _capabilities(client: Any) -> Iterator[Capability]:
+    trial = _Probe(client)
     try:
-        yield from _tried(trial)
+        reported = {"commits": trial.commit("insert", 1).version}
+        yield Capability(REACHABLE, True, "it answers")
+        reported |= {"look-ups": trial.look_up()[1], "queries": trial.query()}
+        versions = min(reported.values()) > 0 and len(set(reported.values())) == 1
+        says = "commits, look-ups and queries report the version of an entity"
+        if not versions:
+            says = f"the reported versions of one entity differ, or are missing: {reported}"
+        yield Capability(VERSIONS, versions, says)
+        try:
+            trial.commit("insert", 2)
+            yield Capability(INSERTS, False, "an insert has overwritten an existing entity")
+        except GoogleAPICallError as error:
+            if error.grpc_status_code is not grpc.StatusCode.ALREADY_EXISTS:
+                raise
+            yield Capability(INSERTS, True, "an insert of an existing entity is refused")
+        if versions:
+            yield _base_version(trial)
+        else:
+            yield Capability(BASE_VERSION, False, "it cannot be tried without versions")
     finally:
         trial.commit("delete")
-
-
-def _tried(trial: _Probe) -> Iterator[Capability]:
-    reported = {"commits": trial.commit("insert", 1).version}
-    yield Capability(REACHABLE, True, "it answers")
-    reported |= {"look-ups": trial.look_up()[1], "queries": trial.query()}
-    versions = min(reported.values()) > 0 and len(set(reported.values())) == 1
-    says = "commits, look-ups and queries report the version of an entity"
-    if not versions:
-        says = f"the versions of one entity that are reported differ, or are missing: {reported}"
-    yield Capability(VERSIONS, versions, says)
-    try:
-        trial.commit("insert", 2)
-        yield Capability(INSERTS, False, "an insert has overwritten an existing entity")
-    except GoogleAPICallError as error:
-        if error.grpc_status_code is not grpc.StatusCode.ALREADY_EXISTS:
-            raise
-        yield Capability(INSERTS, True, "an insert of an existing entity is refused")
-    if versions:
-        yield _base_version(trial)
-    else:
-        yield Capability(BASE_VERSION, False, "it cannot be tried without versions")
 
 
 def _base_version(trial: _Probe) -> Capability:
@@ -154,7 +151,7 @@ def honours_base_version(client: Any) -> bool:
         return True
     place = host, client.project, getattr(client, "database", None)
     if place not in _honoured:
-        works = {found.name: found.works for found in _capabilities(_Probe(client))}
+        works = {found.name: found.works for found in _capabilities(client)}
         _honoured[place] = works[BASE_VERSION]
     return _honoured[place]
 
@@ -170,9 +167,9 @@ def why_not_fenced(client: Any) -> dict[str, str]:
     }
 
 
-def installed_release(package: str = "google-cloud-ndb") -> str:
-    """Return the version of a package, for messages. Bundles may not know it."""
+def installed_release() -> str:
+    """Return the version of google-cloud-ndb, for messages. Bundles may not know it."""
     try:
-        return metadata.version(package)
+        return metadata.version("google-cloud-ndb")
     except metadata.PackageNotFoundError:
         return "of an unknown version"

@@ -273,8 +273,8 @@ def _put_write_id(mutation: Any, name: str, value: int) -> None:
     entity_of(mutation).properties[name].integer_value = value
 
 
-def _has_write_id(write: Write | None, entity: Any) -> bool:
-    if write is None or write.write_id is None:
+def _has_write_id(write: Write, entity: Any) -> bool:
+    if write.write_id is None:
         return False
     name, value = write.write_id
     return name in entity.properties and entity.properties[name].integer_value == value

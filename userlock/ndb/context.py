@@ -43,12 +43,12 @@ class Books:
 
     def __init__(self) -> None:
         self.writes: dict[int, Any] = {}  # the `pending.PendingWrite`s, by number
-        #: The `pending.Failure` of each error that anybody has, by the id of the error.
+        #: The `pending.Failure` of each error that is still referenced, by the id of the error.
         self.failures: dict[int, Any] = {}
 
 
 class Attempt:
-    """Notes of one attempt of a transaction, whose id (`calls.LateId`) has them."""
+    """Notes about one attempt of a transaction, kept by its id (`calls.LateId`)."""
 
     def __init__(self) -> None:
         self.books = Books()
@@ -65,7 +65,7 @@ class Attempt:
         self.numbers = itertools.count()  # for entities whose order in the commit counts
 
     def release(self) -> None:
-        """Release all of them, whatever happens at one."""
+        """Release all locks, even if the release of one raises."""
         while self.releases:
             try:
                 self.releases.pop(0)(self)

@@ -64,7 +64,7 @@ def owner_key(owner: str, namespace: str | None = None) -> Any:
 
 
 def key_below(owner: str | None, kind: Any, name: str) -> Any:
-    """Return the key of an owner's row, in the namespace of the running code; None: of no one's."""
+    """Return the key of an owner's row, in the running code's namespace; None: of no owner."""
     root = f"-{secrets.token_hex(10)}" if owner is None else name_of(owner)
     return ndb.Key(_ROOT, root, kind._get_kind(), name, namespace=current_namespace())
 
@@ -78,7 +78,7 @@ def is_below_root(key: Any) -> bool:
 
 
 def is_root_of(root: Any, owner: str | None) -> bool:
-    """Return whether it is the root key of that owner's group; with None, of a group of no one."""
+    """Return whether a root key is that of the owner's group; None: of a group without an owner."""
     if owner is None:
         name = root.id()
         return isinstance(name, str) and name.startswith("-")

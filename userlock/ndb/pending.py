@@ -50,7 +50,7 @@ def books_of(tenure: HeldLock) -> Books:
 
 
 def finish(books: Books, where: str, *, wait: bool = True, under_locks: bool = True) -> None:
-    """Wait for the writes, then `raise_unseen`. Without `wait`, it stays open which have landed."""
+    """Wait for the writes, then `raise_unseen`. Without `wait`, some may not have landed yet."""
     given: set[int] = set()
     # A write that ends may begin another one, in a hook or a tasklet.
     while left := [write for number, write in tuple(books.writes.items()) if number not in given]:
@@ -94,7 +94,7 @@ def raise_unseen(books: Books, where: str, *, under_locks: bool = True) -> None:
 
 
 class Failure:
-    """The error of writes of one request, in books for as long as anybody has it."""
+    """The error of one or more writes of a request. It is in books while it is referenced."""
 
     moves = 0  # how often such errors have been put into futures, or taken out, in this process
 

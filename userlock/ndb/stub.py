@@ -80,16 +80,12 @@ client_stub = property(
 )
 
 
-#: The request that is to be sent, and a function that changes its answer.
-_Prepared = tuple[Any, Callable[[Any], Any]]
-
-
-def _unchanged(response: Any) -> Any:
-    return response
+#: The request that is to be sent, and a function that changes its answer; None: it stays.
+_Prepared = tuple[Any, Callable[[Any], Any] | None]
 
 
 def _as_it_is(request: Any) -> _Prepared:
-    return request, _unchanged
+    return request, None
 
 
 class _Method:
@@ -102,13 +98,14 @@ class _Method:
 
     def __call__(self, request: Any, *args: Any, **options: Any) -> Any:
         request, take = self._prepare(request)
-        return take(begin_call(self._stub, self._name, request, args, options, waits=True))
+        answer = begin_call(self._stub, self._name, request, args, options, waits=True)
+        return answer if take is None else take(answer)
 
     def future(self, request: Any, *args: Any, **options: Any) -> Any:
         try:
             request, take = self._prepare(request)
             call = begin_call(self._stub, self._name, request, args, options)
-            return call if take is _unchanged else _ChangedCall(call, take)
+            return call if take is None else _ChangedCall(call, take)
         except BaseException as error:
             return _interrupted(self._name, error)
 
@@ -147,7 +144,7 @@ def _lookup(request: Any) -> _Prepared:
         if is_watched(key.path[-1].kind):
             asked = origin(sent.read_options.transaction)
             return request, functools.partial(_stamp_found, asked)
-    return request, _unchanged
+    return request, None
 
 
 def _stamp_found(asked: Origin, response: Any) -> Any:
@@ -172,7 +169,7 @@ def _run_query(request: Any) -> _Prepared:
     sent = raw(request)
     kinds = sent.query.kind  # empty for a query of all kinds, and for GQL
     if kinds and not any(is_watched(each.name) for each in kinds):
-        return request, _unchanged
+        return request, None
     asked = origin(sent.read_options.transaction)
     return request, functools.partial(_stamp_batch, asked, place_of_read())
 
@@ -221,7 +218,7 @@ def _allocate_ids(request: Any) -> _Prepared:
     sent = raw(request)
     numbers = [number_in(key) for key in sent.keys]
     if not any(numbers):
-        return request, _unchanged
+        return request, None
     plain = type(sent)()
     plain.CopyFrom(sent)
     for key in plain.keys:
@@ -398,7 +395,7 @@ def _roll_back(request: Any) -> _Prepared:
     """Note that ndb rolls the transaction back, so that its end does not do so again."""
     if in_transaction():
         current_attempt().over = True
-    return request, _unchanged
+    return request, None
 
 
 _METHODS: dict[str, Callable[[str, Any], _Method]] = {

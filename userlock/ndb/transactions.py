@@ -101,7 +101,7 @@ class DatastoreParticipant:
 def finish_writes() -> None:
     """Wait for the writes of this request, under locks or not, and raise the first unseen error.
 
-    Called before an outcome of the request is told or stored: `pending.finish`.
+    Called before the outcome of the request is sent or stored: `pending.finish`.
     """
     scope, notes = current_scope(), known_notes()
     if scope is not None:

@@ -494,7 +494,7 @@ class Put(Write):
         raise error
 
     def sends(self, content: Any) -> None:
-        """Report an object that an earlier attempt has changed and put, and this one once more."""
+        """Report an object that an earlier attempt has put, and this attempt has changed again."""
         self.content = content
         assert self.attempt is not None
         if not self.attempt.earlier or not self.enforced:

@@ -21,6 +21,7 @@ from userlock.contrib.inspector import Inspector
 from userlock.events import Broken, Event, Rejected
 from userlock.lock.lease import process_label
 from userlock.lock.record import Record
+from userlock.lock.store import StoreUnavailable
 from userlock.outbox import Outbox
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
@@ -362,6 +363,29 @@ def test_a_lock_that_the_store_keeps_as_a_hash(
     assert row["lock_id"].startswith(shown)
     assert form != "hashed" or row["lock_id"] == ids.show("ann"), "as in the log"
     assert "Break the lock" not in client.get("/userlock/locks").text, "by its id alone"
+
+
+def test_of_the_locks_asked_for_one_by_one_the_missing_ones_are_noted(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for user in ("ann", "bob"):
+        site.service.acquire(user)
+        assert site.client.post(f"/users/{user}/coins").status_code == 503
+    monkeypatch.setattr("userlock.admin.memory.list_locks", lambda *_: Listing([], "no list"))
+    look = site.service.look
+
+    def fail_for_bob(lock_id: str) -> Record | None:
+        if lock_id == "bob":
+            raise StoreUnavailable("its server is down").for_callers(lock_id)
+        return look(lock_id)
+
+    monkeypatch.setattr(site.service, "look", fail_for_bob)
+    document = site.client.get("/userlock/locks.json").get_json()
+    assert [row["lock_id"] for row in document["rows"]] == ["ann"]
+    first, second = document["notes"]
+    assert "no list" in first
+    assert "'bob'" in second
+    assert "its server is down" in second
 
 
 # --- breaking -----------------------------------------------------------------------------------

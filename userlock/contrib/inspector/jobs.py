@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import itertools
+import json
 import logging
 import re
 from collections.abc import Callable
@@ -51,10 +52,9 @@ class _Meant(NamedTuple):
     def token(self) -> str:
         """Return a token of what the question shows. The stamp in it is known to no other."""
         shown = f"{round(self.wall * 1e6)}.{self.number}"
-        scope = "all" if self.chosen.key is None else "one"
-        parts = [shown, scope, self.chosen.cause, self.letter.key, str(self.letter.stamp)]
-        encoded = "\0".join(parts).encode("utf-8", "surrogatepass")
-        return f"{shown}.{hashlib.sha256(encoded).hexdigest()}"
+        chosen, letter = self.chosen, self.letter
+        parts = [shown, chosen.key is None, chosen.cause, letter.key, letter.stamp]
+        return f"{shown}.{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}"
 
 
 class JobPages(Pages):
@@ -145,7 +145,7 @@ class JobPages(Pages):
     def _ask(self, action: str) -> Answer:
         asked = self._question(self._chosen())
         if asked is None:
-            return self.message("No dead jobs", "Nobody is left to redrive or purge.")
+            return self.message("No dead jobs", "No job is left to redrive or purge.")
         chosen, letter = asked.chosen, asked.letter
         details = reading.details(letter, asked.wall, utc)
         shown = () if chosen.key is None else ("call", "owner", "cause")
@@ -252,5 +252,5 @@ def _key(text: str, owner: str) -> Any:
 
 
 def _died_by(wall: float, letters: list[Letter]) -> list[Letter]:
-    """Return those that had died by then, as far as a token tells the time."""
+    """Return the jobs that had died by then, to the microsecond that a token carries."""
     return [each for each in letters if each.died_at <= wall + 1e-6]

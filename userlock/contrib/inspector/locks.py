@@ -16,7 +16,7 @@ import userlock.ids as ids
 from userlock.admin import locks as reading
 from userlock.admin.rendering import Column, Facts, Moment, utc
 from userlock.clock import SYSTEM_CLOCK
-from userlock.contrib.inspector.shared import Answer, Pages, is_carried
+from userlock.contrib.inspector.shared import Answer, Pages, form, is_carried
 from userlock.events import Acquired, Event, Rejected, TimedOut
 from userlock.fork import reset_in_child
 from userlock.lock.lease import Holder, check_lock_id, process_label
@@ -225,15 +225,17 @@ class LockPages(Pages):
         wall = service.clock.wall()
         try:
             found = reading.take(service, [])
-            notes = [f"Not complete: {found.note}."] if found.note else []
-            if notes and not found.locks:
+            notes = [found.note]
+            known = list(self._tally.by_lock.copy())[-_MOST_ASKED:]
+            if found.note and not found.locks and known:
                 # At least the locks that this process has waited for.
-                known = list(self._tally.by_lock.copy())[-_MOST_ASKED:]
-                found = reading.take(service, known) if known else found
+                found = reading.take(service, known)
+                notes.append(found.note)
         except StoreUnavailable as trouble:
             return [], [f"The lock store does not answer: {trouble.reason}."]
         locks = found.select(wall, everything=True)
-        return [row for each in locks for row in self._rows_of(each, wall)], notes
+        rows = [row for each in locks for row in self._rows_of(each, wall)]
+        return rows, [f"Not complete: {each}." for each in notes if each]
 
     def _rows_of(self, seen: reading.LockState, wall: float) -> Iterator[Facts]:
         record = seen.record
@@ -260,7 +262,7 @@ class LockPages(Pages):
             yield row(f"waiter {number}" + (" (aged)" if waiter.aged else ""), waiter)
 
     def _ask(self) -> Answer:
-        lock_id = flask.request.form.get("lock_id", "")
+        (lock_id,) = form("lock_id")
         try:
             record = self._service().look(check_lock_id(lock_id))
         except ValueError as error:
@@ -285,8 +287,7 @@ class LockPages(Pages):
         )
 
     def _break(self) -> Answer:
-        form = flask.request.form
-        lock_id, token = form.get("lock_id", ""), form.get("token", "")
+        lock_id, token = form("lock_id", "token")
         operator = f"{flask.g.userlock_operator}, in the inspector"
         try:
             broken = self._service().break_lock(lock_id, by=operator, token=token)

@@ -38,8 +38,6 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-
-
 #: The ports that browsers leave out of an origin.
 _PORTS = {"http": ":80", "https": ":443"}
 
@@ -155,7 +153,7 @@ class Inspector:
         except HTTPException:  # an answer of its own
             raise
         except Exception:
-            log.exception("whether somebody may see the inspector is not known: refused")
+            log.exception("the inspector refused a request: its authorise function failed")
         if operator is True:
             operator = process_label()
         if not (operator and isinstance(operator, str)):  # nor a coroutine

@@ -62,36 +62,26 @@ class RequestPages(Pages):
         return reading.Shown(self._flows, service, service.clock.wall())
 
     def _list(self) -> str:
-        listing = self._listing()
-        user = listing["user"]
-        tables = [
-            (title, columns, [_row(each, listing["shown"]) for each in listing[title]], empty)
-            for title, columns, empty in _TABLES
-        ]
+        user, shown, found, facts = self._listing()
+        tables = []
+        for title, columns, empty in _TABLES:
+            rows = [_row(each, shown) for each in found[title]]
+            tables.append((title, filled(columns, rows), rows, empty))
         return self.render(
             "requests.html",
+            **facts,
             namespace=current_namespace(),
-            figures=listing["counts"],
-            notes=listing["notes"],
-            user=ids.show(user) if user else "",
             typed_user=user if ids.are_plain() and is_carried(user) else "",
-            tables=[(each[0], filled(each[1], each[2]), *each[2:]) for each in tables],
+            tables=tables,
         )
 
     def _document(self) -> Facts:
-        listing = self._listing()
-        shown, user = listing["shown"], listing["user"]
-        return {
-            "view": "requests",
-            "process": process_label(),
-            "user": ids.show(user) if user else None,
-            "counts": listing["counts"],
-            "notes": listing["notes"],
-            "unfinished": [shown.facts(each) for each in listing["unfinished"]],
-            "finished": [shown.facts(each) for each in listing["finished"]],
-        }
+        _, shown, found, facts = self._listing()
+        lists = {name: [shown.facts(each) for each in some] for name, some in found.items()}
+        return {"view": "requests", "process": process_label(), **facts, **lists}
 
-    def _listing(self) -> dict[str, Any]:
+    def _listing(self) -> tuple[str, reading.Shown, dict[str, list[reading.Found]], Facts]:
+        """Return the user that was asked for, the requests, and the facts about all of them."""
         user = flask.request.values.get("user", "")
         fits = len(user) <= ids.MAX_CHARACTERS
         notes = [] if fits else ["No user has so long an id."]
@@ -121,7 +111,8 @@ class RequestPages(Pages):
             "resumed": sum(each.attempts > 1 for each in finished),
         }
         found = {"unfinished": unfinished, "finished": finished}
-        return {"user": user, "shown": shown, "counts": counts, "notes": notes, **found}
+        facts = {"user": ids.show(user) if user else None, "counts": counts, "notes": notes}
+        return user, shown, found, facts
 
     def _show(self) -> Answer:
         found, shown = self._named(), self._shown()

@@ -12,6 +12,7 @@ from tests.contract.idempotency.operators.conftest import Shop
 from tests.unit.cli.terminal import Terminal
 from tests.unit.cli.test_docs import FLOWS, run
 from userlock.idempotency import Flows
+from userlock.lock.configuration import defaults
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
@@ -67,6 +68,21 @@ def test_one_request(shop: Shop, terminal: Terminal) -> None:
     nobody = terminal.run("flows", "show", KEY, "--user", "zoe")
     assert (nobody.code, nobody.out) == (1, "")
     assert "no such request" in nobody.err
+
+
+def test_a_running_request_is_recognised_by_a_lock_of_the_flows_own_service(
+    shop: Shop, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an app that configures no service, without --store."""
+    del terminal.environ["USERLOCK_STORE"]
+    monkeypatch.setattr(defaults, "service", None)
+    shop.fail("ann")
+    terminal.clock.advance(90)
+    for state, locks in (("stuck", ()), ("running", ("ann",))):
+        for lock_id in locks:
+            shop.service.acquire(lock_id)
+        (found,) = terminal.run("flows", "list", "--json").document["requests"]
+        assert found["state"] == state
 
 
 @pytest.mark.parametrize(
