@@ -85,7 +85,7 @@ def main(
     before = ids.use(form)
     try:
         code = _run(arguments, console, connect)
-        console.stdout.flush()
+        console.write("")  # what argparse has written goes out
     except KeyboardInterrupt:
         with contextlib.suppress(OSError):
             console.note("")  # past the ^C that the terminal shows
@@ -95,8 +95,8 @@ def main(
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), console.stdout.fileno())
         return command.NO_READER
-    except OSError as error:
-        console.note(f"userlock: cannot write the answer: {error.strerror or error}")
+    except command.AnswerNotWritten as error:
+        console.note(f"userlock: cannot write the answer: {error}")
         return command.BUG
     except Exception:
         console.note(f"userlock: this is a bug in userlock:\n{traceback.format_exc()}")

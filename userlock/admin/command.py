@@ -58,6 +58,10 @@ def connect(url: str, clock: Clock) -> LockService:
     return LockService(open_store(url), outage="fail", listeners=Listeners(), clock=clock)
 
 
+class AnswerNotWritten(Exception):
+    """Standard output takes no more text, as of a disk that is full."""
+
+
 @dataclasses.dataclass
 class Console:
     """The streams of a command, as in `sys`; the environment; the clock, also for waiting."""
@@ -79,8 +83,16 @@ class Console:
         return cls(*streams, os.environ)
 
     def say(self, text: str) -> None:
-        self.stdout.write(f"{text}\n")
-        self.stdout.flush()
+        self.write(f"{text}\n")
+
+    def write(self, text: str) -> None:
+        try:
+            self.stdout.write(text)
+            self.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise AnswerNotWritten(error.strerror or str(error)) from error
 
     def note(self, text: str, *, end: str = "\n") -> None:
         """Write a remark that is not part of the answer."""

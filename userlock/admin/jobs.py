@@ -49,8 +49,6 @@ from userlock.outbox.waking import text_of
 from userlock.outbox.worker import Outcome
 from userlock.words import counted, legible, owner_in, span
 
-#: The rows of one owner that are looked at.
-_MOST_OF_OWNER = 200
 #: How much is shown of a call, and of the names in a row, in characters.
 _SHOWN_CALL, _SHOWN_NAME = 2_000, 300
 #: How far dead jobs are counted before they are purged.
@@ -133,12 +131,13 @@ def explain(letter: Letter, wall: float) -> Why:
 def _holding_up(letter: Letter) -> Any:
     """Return the row that holds up a due one, by the rules of `worker.py`; None if none does."""
     key = job_key(letter.key)
-    rows = queued_jobs(letter.outbox, key.root()).fetch(_MOST_OF_OWNER, **_FRESH)
+    rows = [
+        row
+        for row in queued_jobs(letter.outbox, key.root()).iter(**_FRESH)
+        if row.key == key or row.attempts or row.first_error is not None or row.dead
+    ]
     rows.sort(key=lambda row: row.rank)
-    keys = [row.key for row in rows]
-    before = rows[: keys.index(key)] if key in keys else []
-    failed = (row for row in before if row.attempts or row.first_error is not None or row.dead)
-    return next(failed, None)
+    return rows[0] if any(row.key == key for row in rows[1:]) else None
 
 
 class Chosen(NamedTuple):
@@ -474,6 +473,8 @@ def redrive(options: argparse.Namespace, invocation: Invocation, outbox: Outbox)
     The JSON document has redriven, skipped, left and interrupted (some are left).
     """
     chosen = _chosen(options, outbox)
+    if options.key and read(chosen.key) is None:
+        raise CommandError(_NO_JOB, cli.NO)
     with stoppable() as stop:
         changed = chosen.redrive(wait_timeout=10.0, rate=options.rate, stopped=stop)
         done, skipped = sum(changed), changed.count(False)

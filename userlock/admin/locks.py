@@ -184,7 +184,7 @@ def take(service: LockService, lock_ids: list[str], after: str | None = None) ->
     found: Listing = kind.list_locks(service.store, _MOST_LOCKS, *((after,) if after else ()))
     last = after is None or not found.more
     if last and len(found.locks) >= _MOST_LOCKS and not found.note:
-        note = f"there are more than {_MOST_LOCKS:,} locks; these are some of them"
+        note = f"the list ends after {_MOST_LOCKS:,} locks; there may be more"
         return found._replace(note=note)
     return found
 

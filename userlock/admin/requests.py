@@ -117,8 +117,8 @@ def listed(most: int = 100, user: str = "", *, done: bool) -> list[Found]:
     for namespace in namespaces() if user else ():
         with in_namespace(namespace):
             keys += stored.keys_of_owner(user)
-    found = list(itertools.islice(_found(keys, done=done), most))
-    return sorted(found, key=lambda each: -each.finished_at if done else each.begun_at)
+    found = _found(keys, done=done)
+    return sorted(found, key=lambda each: -each.finished_at if done else each.begun_at)[:most]
 
 
 def read(user: str, key: str, namespace: str) -> Found | None:
@@ -248,7 +248,7 @@ class Shown:
             "state": self.state(found),
             "status": found.status,
             "attempts": found.attempts,
-            "begun": Moment(found.begun_at),
+            "begun": Moment(found.begun_at) if found.begun_at else None,
             "finished": Moment(found.finished_at) if found.finished_at else None,
             "expires": Moment(found.expires_at) if found.expires_at else None,
             "completable": found.completable,

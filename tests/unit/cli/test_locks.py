@@ -252,7 +252,7 @@ def test_all_of_a_store_without_pages(scene: Terminal, monkeypatch: pytest.Monke
     for options in ([], ["--all"]):
         outcome = scene.run("locks", *options, "--json")
         assert (outcome.document["complete"], outcome.document["listed"]) == (False, 1)
-        assert "more than 1 locks" in outcome.document["note"]
+        assert "after 1 locks" in outcome.document["note"]
 
 
 def test_an_incomplete_list_and_an_id_that_is_hashed(

@@ -52,8 +52,12 @@ def test_lists(shop: Shop, terminal: Terminal) -> None:
     assert {(each["user"], each["status"]) for each in done} == {("ann", 200), ("bob", 200)}
     done = terminal.run("flows", "list", "--done", "--user", "bob", "--json").document["requests"]
     assert [each["user"] for each in done] == ["bob"]
-    done = terminal.run("flows", "list", "--done", "--most", "1", "--json").document["requests"]
-    assert len(done) == 1
+    terminal.clock.advance(1)
+    with shop.flows.context():
+        shop.sell("bob", "of-a-later-second")
+    for more in ([], ["--user", "bob"]):  # the newest
+        done = terminal.run("flows", "list", "--done", "--most", "1", "--json", *more).document
+        assert [each["key"] for each in done["requests"]] == ["of-a-later-second"]
 
 
 def test_one_request(shop: Shop, terminal: Terminal) -> None:

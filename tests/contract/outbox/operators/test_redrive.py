@@ -30,9 +30,11 @@ def test_one(shop: Shop, terminal: Terminal) -> None:
     outcome = terminal.run("outbox", "redrive", key)
     assert (outcome.code, outcome.out) == (0, "1 job redriven, 0 left\n")
     assert (dead(shop), redriven(shop)) == (["bob"], ["ann"])
-    shop.deliver()
     again = terminal.run("outbox", "redrive", key)
     assert (again.code, again.out) == (1, "0 jobs redriven, 1 left: it is not dead\n")
+    shop.deliver()
+    gone = terminal.run("outbox", "redrive", key)
+    assert (gone.code, "there is no such job" in gone.err) == (1, True)
 
 
 @pytest.mark.parametrize("meant", ["key", "--all", "--cause=KeyError"])
