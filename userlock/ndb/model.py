@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import secrets
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -344,7 +345,14 @@ def models_without_policy(package: str) -> list[type]:
 
     They are those of imported modules of a package (or module), by name. A test may require that
     there are none.
+
+    Raises:
+        ValueError: no module of that name is imported.
     """
+    if package not in sys.modules:
+        raise ValueError(
+            f"no module {package!r} is imported. To fix it: import it, or correct this"
+        )
 
     def below(cls: Any) -> Iterator[type]:
         for each in cls.__subclasses__():
