@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
 
@@ -50,12 +51,11 @@ def line(field: str, value: object, *, longest: int, empty: bool = False) -> str
 
 
 def id_from_name(value: str) -> str:
-    """Derive an id from a name: "Zoë Ångström" becomes "zoe-angstrom"."""
+    """Derive an id from a name: "Zoë Ångström" becomes "zoe-angstrom". One without letters of the
+    Latin alphabet gets some hexadecimal digits."""
     plain = unicodedata.normalize("NFKD", value).encode("ascii", "ignore").decode().lower()
     slug = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:MAX_ID_LENGTH].strip("-")
-    if not slug:
-        raise BadInput("id", "this name has no plain letters to make an id of; choose an id")
-    return slug
+    return slug or hashlib.sha256(value.encode()).hexdigest()[:8]
 
 
 def number(field: str, value: object, *, least: int, most: int) -> int:

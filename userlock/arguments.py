@@ -26,7 +26,7 @@ def check_number(name: str, value: object, *, least: float, most: float, unit: s
         raise TypeError(f"{name} must be a number{counts}, not {value!r:.80}")
     if not least <= value <= most:
         counts = f" {unit}" if unit else ""
-        bounds = f"at least {least:,g}" + ("" if most == math.inf else f" and at most {most:,g}")
+        bounds = f"at least {least:,g}" + ("" if most == math.inf else f" and at most {most:,.9g}")
         raise ValueError(f"{name} must be {bounds}{counts}, not {value!r:.80}")
     return value
 

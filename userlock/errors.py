@@ -366,7 +366,7 @@ class LeaseWasLost(WriteViolation):
 class CreatedWithoutLock(WriteViolation):
     """A new entity was put without the lock."""
 
-    problem = "is new and was put without its lock"
+    problem = "was created without its lock"
     remedy = (
         "wrap the creation in `with userlock.global_lock(lock_id):`, from the look-up that found "
         "it missing to the put"

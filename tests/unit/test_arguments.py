@@ -143,5 +143,10 @@ def test_each_other_option(name: str) -> None:
             give(wrong)
 
 
+def test_bounds_are_shown_in_full() -> None:
+    with pytest.raises(ValueError, match=r"at least 0\.001 and at most 2,588,400 seconds, not 0$"):
+        userlock.global_lock("ann", lock_timeout=0)
+
+
 def test_one_class_is_enough_for_never_retry() -> None:
     assert job(never_retry=KeyError).never_retry == (KeyError,)  # type: ignore[attr-defined]

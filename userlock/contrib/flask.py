@@ -108,7 +108,16 @@ class UserLock:
             self.init_app(app)
 
     def init_app(self, app: flask.Flask) -> None:
-        """Attach to an app."""
+        """Attach to an app.
+
+        Raises:
+            ConfigurationError: one is attached to it already.
+        """
+        if "userlock" in app.extensions:
+            raise ConfigurationError(
+                f"a UserLock is attached to {app!r} already. To fix it: pass the app to "
+                "`UserLock(…)` or to `init_app`, once"
+            )
         app.extensions["userlock"] = self
         for hook in self._scope.hooks:
             hook.outbox.within(app.app_context)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import secrets
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -133,8 +134,8 @@ class Model(Stamped, ndb.Model):
             watch(cls._get_kind(), root)
 
     def put(self, *, unguarded: str | None = None, **options: Any) -> ndb.Key:
-        """Write this entity, and wait: `put_async`."""
-        key: ndb.Key = self.put_async(unguarded=unguarded, **options).result()
+        """Write this entity as `put_async` does, and wait. As in ndb, it calls no override."""
+        key: ndb.Key = self._userlock_put_async(unguarded=unguarded, **options).result()
         return key
 
     def put_async(self, *, unguarded: str | None = None, **kwargs: Any) -> Any:
@@ -179,10 +180,12 @@ class Model(Stamped, ndb.Model):
         creator = _Creator(cls, here())
         return watch_over(_with_existing(creator, get_or_insert(creator, *args, **kwargs)))
 
+    _userlock_get_or_insert_async = get_or_insert_async
+
     @classmethod
     def get_or_insert(cls, *args: Any, **kwargs: Any) -> Self:
-        """Get the entity, or create it: `get_or_insert_async`, and wait."""
-        entity: Self = cls.get_or_insert_async(*args, **kwargs).result()
+        """Get the entity, or create it, as `get_or_insert_async` does, and wait."""
+        entity: Self = cls._userlock_get_or_insert_async(*args, **kwargs).result()
         return entity
 
     def to_dict(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
@@ -342,7 +345,14 @@ def models_without_policy(package: str) -> list[type]:
 
     They are those of imported modules of a package (or module), by name. A test may require that
     there are none.
+
+    Raises:
+        ValueError: no module of that name is imported.
     """
+    if package not in sys.modules:
+        raise ValueError(
+            f"no module {package!r} is imported. To fix it: import it, or correct this"
+        )
 
     def below(cls: Any) -> Iterator[type]:
         for each in cls.__subclasses__():

@@ -251,6 +251,8 @@ class Write(PendingWrite):
             return
         if self.attempt is not None and self.attempt.over:
             return  # the transaction has the error
+        if not self.fenced and self._settings.enforcement is not Enforcement.RAISE:
+            return  # it fails as in ndb: whoever dropped its future does not learn of it
         failure = note_failure(error, self.key, self.tenures, self._notes, *self.books)
         failure.lies_in(future, error)
 

@@ -22,6 +22,7 @@ import sys
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from types import ModuleType
+from unittest import TestCase
 
 import pytest
 
@@ -187,8 +188,10 @@ def pytest_runtest_makereport(
 
     pytest looks for a global variable of each frame. `pytest --full-trace` shows all frames.
     """
+    # Of a `TestCase`, pytest learns of the error later in this hook.
+    is_case = isinstance(item, pytest.Function) and issubclass(item.cls or object, TestCase)
     with pytest.MonkeyPatch.context() as patch:
-        if call.excinfo is not None and _is_our_error(call.excinfo):
+        if call.excinfo is not None or is_case:
             for name, module in list(sys.modules.items()):
                 hidden = name.startswith(_HIDDEN) and not name.startswith(_SHOWN)
                 if hidden and isinstance(module, ModuleType):

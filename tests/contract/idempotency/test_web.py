@@ -661,7 +661,7 @@ def test_a_violation_is_logged_once(
         return "never sent"
 
     assert post(app.test_client(), "/unlocked").status_code == 500
-    assert caplog.text.count("is new and was put without its lock") == 1
+    assert caplog.text.count("was created without its lock") == 1
     assert "unfinished" in caplog.text
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from google.cloud import ndb
+from google.cloud.ndb import exceptions
 
 import userlock
 from tests.contract.ndb.actions import Elsewhere, Overtake, change, stored_points
@@ -30,6 +31,39 @@ def begin_stale_put(elsewhere: Elsewhere) -> Any:
     elsewhere(lambda: change(learner.key, 5))
     learner.points += 100
     return learner.put_async()
+
+
+class Named(userlock.UserModel):
+    _lock_id_from_key = userlock.key_id
+
+    name = ndb.StringProperty(required=True)
+
+
+@ndb.transactional()
+def put_in_a_transaction(entity: Any) -> None:
+    entity.put_async()
+
+
+@pytest.mark.parametrize("begin", [lambda entity: entity.put_async(), put_in_a_transaction])
+@pytest.mark.parametrize(
+    ("fencing", "raised"),
+    [(False, contextlib.nullcontext()), (True, pytest.raises(exceptions.Error))],
+    ids=["as in ndb", "fenced"],
+)
+def test_in_a_roll_out_nobody_learns_of_it(
+    ndb_client: ndb.Client,
+    service: userlock.LockService,
+    begin: Callable[[Any], object],
+    fencing: bool,
+    raised: Any,
+) -> None:
+    """The first step of docs/adoption.md: nothing changes."""
+    userlock.configure(enforcement="log", fencing=fencing)
+    with raised, ndb_client.context():
+        begin(Named(id="bob"))
+        begin(Named(id="ann", name="Ann"))
+    with ndb_client.context():
+        assert fencing or Named.get_by_id("ann") is not None
 
 
 @pytest.mark.usefixtures("_ann")

@@ -37,6 +37,38 @@ class Theirs(ndb.Model):
     number = ndb.IntegerProperty(default=0)
 
 
+class Overridden:
+    """Methods that an application overrides, each of which notes its calls."""
+
+    calls: list[str]
+
+    def put(self, **options: Any) -> Any:
+        self.calls.append("put")
+        return super().put(**options)  # type: ignore[misc]
+
+    def put_async(self, **options: Any) -> Any:
+        self.calls.append("put_async")
+        return super().put_async(**options)  # type: ignore[misc]
+
+    @classmethod
+    def get_or_insert(cls, *args: Any, **options: Any) -> Any:
+        cls.calls.append("get_or_insert")
+        return super().get_or_insert(*args, **options)  # type: ignore[misc]
+
+    @classmethod
+    def get_or_insert_async(cls, *args: Any, **options: Any) -> Any:
+        cls.calls.append("get_or_insert_async")
+        return super().get_or_insert_async(*args, **options)  # type: ignore[misc]
+
+
+class OursOverridden(Overridden, Ours):
+    pass
+
+
+class TheirsOverridden(Overridden, Theirs):
+    pass
+
+
 Around = AbstractContextManager[object]
 
 
@@ -328,3 +360,21 @@ class TestInARollOut:
         carelessly(Theirs, [(plainly, overwrite)])
         with pytest.raises(refusal):
             carelessly(Ours, [(plainly, overwrite)])
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            lambda model: model(id="ann").put(),
+            lambda model: model(id="ann").put_async().result(),
+            lambda model: ndb.put_multi([model(id="ann")]),
+            lambda model: model.get_or_insert("ann"),
+            lambda model: model.get_or_insert_async("ann").result(),
+        ],
+        ids=["put", "put_async", "put_multi", "get_or_insert", "get_or_insert_async"],
+    )
+    def test_overridden_methods_are_called_as_often(self, call: Callable[[Any], object]) -> None:
+        userlock.configure(enforcement="log", fencing=False)
+        for model in (OursOverridden, TheirsOverridden):
+            model.calls = []
+            call(model)
+        assert OursOverridden.calls == TheirsOverridden.calls != []

@@ -164,7 +164,9 @@ def test_models_without_policy_are_found() -> None:
     assert {Plain, Unguarded} <= set(found)
     assert not any(issubclass(each, userlock.Model) for each in found)
     assert userlock.models_without_policy("tests.contract.ndb.models") == [Plain]
-    assert userlock.models_without_policy("tests.contract.nd") == []
+    assert userlock.models_without_policy("userlock") == []
+    with pytest.raises(ValueError, match=r"'tests\.contract\.nd'.*To fix it: import it"):
+        userlock.models_without_policy("tests.contract.nd")
 
 
 @pytest.mark.usefixtures("context")

@@ -31,6 +31,35 @@ def test_the_last_line_is_the_application_s(project: Project, style: str) -> Non
     result.stdout.fnmatch_lines(["*learner.put()", "E *PutWithoutLock: Key('Learner', 'ann') *"])
 
 
+@pytest.mark.parametrize(
+    "tests",
+    [
+        """
+        import unittest
+
+        class TestFinish(unittest.TestCase):
+            def test_finish(self):
+                Learner(id="ann").put()
+                points.finish("ann")
+        """,
+        """
+        def test_finish():
+            Learner(id="ann").put()
+            try:
+                points.finish("ann")
+            except userlock.WriteViolation as error:
+                raise RuntimeError from error
+        """,
+    ],
+    ids=["of a TestCase", "as a cause"],
+)
+def test_wherever_pytest_finds_the_error(project: Project, tests: str) -> None:
+    project.tests(tests)
+    result = project.run()
+    assert set(places(result)) == {"tests/test_app.py", "app/points.py"}
+    result.stdout.fnmatch_lines(["E *PutWithoutLock: Key('Learner', 'ann') *"])
+
+
 def test_a_lock_that_is_not_free(project: Project) -> None:
     project.tests(
         """

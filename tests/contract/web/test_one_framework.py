@@ -293,3 +293,8 @@ def test_a_response_is_closed_if_a_write_has_failed(
         Client(wrapped(app)).get("/")
     assert (app.closed, app.held) == (True, [])
     assert service.holder("ann") is None
+
+
+def test_an_app_has_one(app: flask.Flask, service: userlock.LockService) -> None:
+    with pytest.raises(userlock.ConfigurationError, match=r"attached to <Flask .* already"):
+        UserLock(app, service=service)

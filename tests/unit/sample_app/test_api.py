@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sample_app import catalogue
 from sample_app.flows import new_key
 from tests.unit.sample_app.conftest import Site
@@ -23,6 +25,14 @@ def test_an_id_that_is_taken_is_refused_and_a_repeat_is_not(site: Site) -> None:
     assert answer.status_code == 409
     assert answer.get_json()["error"] == "learner_exists"
     assert site.learner()["points"] == 15
+
+
+@pytest.mark.parametrize("name", ["مرحبا بالعالم", "陳美", "👩‍🚀"])
+def test_a_name_in_any_script_gets_an_id(site: Site, name: str) -> None:
+    answer = site.client.post("/api/learners", json={"name": name})
+    learner = answer.get_json()["learner"]
+    assert (answer.status_code, learner["name"]) == (201, name)
+    assert site.client.post("/api/learners", json={"name": name[::-1]}).status_code == 201
 
 
 def test_all_right_answers_count_once_a_day(site: Site) -> None:
