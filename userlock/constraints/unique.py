@@ -17,6 +17,7 @@ from userlock.ndb.lock_ids import key_id, root_id
 from userlock.ndb.owners import joined, owner_key
 from userlock.ndb.patches import is_complete, path_of
 from userlock.ndb.policies import WritePolicy
+from userlock.ndb.transactions import is_plain
 
 Fold = Callable[[Any], Any]
 _SCOPES = ("owner", "parent", "all")
@@ -96,9 +97,9 @@ class Unique:
                     f"fold is a function, or one for each of {', '.join(properties)} by name, not "
                     f"{fold!r:.200}"
                 )
-        if unless is not None and not isinstance(unless, str) and not callable(unless):
+        if unless is not None and not isinstance(unless, str) and not is_plain(unless):
             raise ConfigurationError(
-                f"unless is the name of a property, or a function, not {unless!r:.80}"
+                f"unless is the name of a property, or a plain function, not {unless!r:.80}"
             )
         self.properties = properties
         self.name = "+".join(properties) if name is None else name

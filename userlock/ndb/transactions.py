@@ -21,6 +21,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, ParamSpec, TypeVar, overload
 
 from google.api_core.exceptions import Aborted, GoogleAPIError, RetryError
@@ -364,3 +365,23 @@ def runs_later(function: Any) -> bool:
     function = getattr(function, "__func__", function)  # of a static method
     called = (function, type(function).__call__) if callable(function) else ()
     return any(kind(each) for kind in kinds for each in called)
+
+
+def is_plain(function: Any) -> bool:
+    """Return whether a call of something runs a function to its end; a tasklet counts as one."""
+    return callable(function) and not runs_later(function)
+
+
+def call_to_end(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Call a function of the app; a tasklet, to its end.
+
+    TypeError: it has returned a coroutine or a generator, which nobody would run.
+    """
+    result = function(*args, **kwargs)
+    if isinstance(result, tasklets.Future):
+        result.result()
+    elif isinstance(result, CoroutineType | GeneratorType | AsyncGeneratorType):
+        raise TypeError(
+            f"{getattr(function, '__qualname__', function)} has returned a "
+            f"{type(result).__name__}, which nobody runs. To fix it: run it inside"
+        )

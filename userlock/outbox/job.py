@@ -199,6 +199,7 @@ class Job(Generic[_P, _R]):
         self._client = client
         self._outbox = outbox
         self._signature = inspect.signature(function)
+        self._first = next(iter(self._signature.parameters), "self")
         self._check(on_dead)
 
     def _check(self, on_dead: str) -> None:
@@ -225,7 +226,7 @@ class Job(Generic[_P, _R]):
                 f"job {name} is periodic: nobody gives it arguments. To fix it: give owner=None, "
                 f"and let it take none"
             )
-        if self.has_owner and next(iter(parameters), "self") in ("self", "cls"):
+        if self.has_owner and self._first in ("self", "cls"):
             raise ConfigurationError(
                 f"job {name} needs a first parameter that names its owner, the lock id, as in "
                 f"`def {self.function.__name__}(user_id, …)`"
@@ -278,8 +279,7 @@ class Job(Generic[_P, _R]):
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"job {self.name}: {error}") from None
-        first = next(iter(bound.arguments.values()), None)
-        owner = check_lock_id(first) if self.has_owner else None
+        owner = check_lock_id(bound.arguments.get(self._first)) if self.has_owner else None
         tier = self.tier if tier is None else tier
         if not self._waker.knows(tier):
             raise ValueError(f"job {self.name}: the outbox has no tier {tier!r:.80}")

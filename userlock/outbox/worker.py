@@ -353,7 +353,7 @@ class Worker:
     @staticmethod
     def _call(job: Job[..., Any], claim: _Claim) -> None:
         args, kwargs = decoded(claim.row.arguments)  # each time: the function may change them
-        job.function(*args, **kwargs)
+        transactions.call_to_end(job.function, *args, **kwargs)
 
     def _call_and_remove(self, job: Job[..., Any], claim: _Claim) -> None:
         row = look_up(claim.key)  # with the function's own first look-up

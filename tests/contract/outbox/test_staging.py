@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import math
@@ -222,10 +223,11 @@ class TestBadInput:
                 pay.stage_now("ann", **call)
 
         @outbox.job
-        def greet(user_id: str = "ann") -> None: ...
+        def greet(user_id: str = "ann", text: str = "") -> None: ...
 
-        with pytest.raises(TypeError, match="a lock id must be"):
-            greet.stage_now()
+        for given in ({}, {"text": "bob"}):
+            with pytest.raises(TypeError, match="a lock id must be"):
+                greet.stage_now(**given)
         assert pay("ann", 5) is None, "a call of the job is a call of the function"
 
     def test_functions_that_cannot_be_jobs(self, outbox: Outbox) -> None:
@@ -255,6 +257,11 @@ class TestBadInput:
         ):
             with pytest.raises(ConfigurationError, match=text):
                 outbox.job(**options)(fine)
+        take: Any
+        for take in (outbox.within, outbox.each_minute):
+            for no_function in (contextlib.nullcontext(), later, None):
+                with pytest.raises(TypeError, match="takes a plain function"):
+                    take(no_function)
 
     @pytest.mark.usefixtures("quick_retries")
     def test_datastore_being_away_is_an_error_of_the_message(

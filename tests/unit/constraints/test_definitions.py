@@ -35,6 +35,10 @@ def define(unique: Any, base: Any = userlock.UserModel, **more: Any) -> Any:
     return type("DefinedModel", (base,), {k: v for k, v in names.items() if v is not None})
 
 
+async def _later(entity: Any) -> bool:
+    return False
+
+
 PLAIN = {"base": userlock.Model, "_lock_id_from_key": None}
 
 
@@ -85,6 +89,7 @@ def test_constraints_that_do_not_fit(
         {"properties": ("title",), "fold": {"other": str.casefold}},
         {"properties": ("title",), "fold": {"title": "casefold"}},
         {"properties": ("title",), "unless": 7},
+        {"properties": ("title",), "unless": _later},
         {"properties": ("title",), "name": ""},
         {"properties": ("title",), "name": "a=b"},
         {"properties": ("title",), "name": 3},
