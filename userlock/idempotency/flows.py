@@ -39,7 +39,7 @@ from userlock.lock.lease import check_lock_id
 from userlock.lock.service import LockService, check_service
 from userlock.ndb.client import ClientOfProcess
 from userlock.ndb.owners import current_namespace, in_namespace, micros_now
-from userlock.ndb.transactions import runs_later
+from userlock.ndb.transactions import is_outage, runs_later
 
 if TYPE_CHECKING:
     from userlock.outbox import Outbox
@@ -162,7 +162,12 @@ class Flows:
         for key in rows.requests_before(rows.DONE, now):
             if stopped():
                 break
-            removed += ndb.transaction(lambda key=key: self._remove(key, now))
+            try:
+                removed += ndb.transaction(lambda key=key: self._remove(key, now))
+            except Exception as error:  # of this one
+                if is_outage(error):
+                    raise
+                log.warning("an answer is not removed yet: %s", _shown(error))
         return removed
 
     @staticmethod

@@ -35,6 +35,7 @@ from userlock.errors import UserLockError
 from userlock.ids import quoted
 from userlock.lock.held_lock import HeldLock, notes_of
 from userlock.lock.scope import current_scope
+from userlock.ndb.client import DATASTORE_ERRORS
 from userlock.ndb.context import (
     Attempt,
     Books,
@@ -46,6 +47,7 @@ from userlock.ndb.context import (
     request_notes,
 )
 from userlock.ndb.pending import books_of, finish, note_failure, wait_for, wait_for_all
+from userlock.words import text_of
 
 log = logging.getLogger(__name__)
 
@@ -256,6 +258,16 @@ def is_conflict(error: BaseException) -> bool:
     if isinstance(error, RetryError) and isinstance(error.cause, BaseException):
         error = undisguised(error.cause)
     return isinstance(error, Aborted)
+
+
+def is_outage(error: BaseException) -> bool:
+    """Return whether Datastore does not answer, which concerns all rows; contention is of one."""
+    return isinstance(error, DATASTORE_ERRORS) and not is_conflict(error)
+
+
+def failure_text(error: BaseException) -> str:
+    """Return an error of one row, in words for an operator."""
+    return "contention with other requests" if is_conflict(error) else text_of(error)
 
 
 @contextlib.contextmanager
