@@ -162,12 +162,8 @@ class Flows:
         for key in rows.requests_before(rows.DONE, now):
             if stopped():
                 break
-            try:
+            with _alone("an answer is not removed yet"):
                 removed += ndb.transaction(lambda key=key: self._remove(key, now))
-            except Exception as error:  # of this one
-                if is_outage(error):
-                    raise
-                log.warning("an answer is not removed yet: %s", _shown(error))
         return removed
 
     @staticmethod
@@ -339,6 +335,17 @@ class Flows:
             )
 
 
+@contextlib.contextmanager
+def _alone(what: str) -> Iterator[None]:
+    """Let an error of one row, such as contention, stop no others."""
+    try:
+        yield
+    except Exception as error:
+        if is_outage(error):
+            raise
+        log.warning("%s: %s", what, _shown(error))
+
+
 def _shown(error: Exception) -> str:
     """Return an error for the log: of the app's own without the text, which may have secrets."""
     if isinstance(error, errors.WriteViolation):  # its text has been logged
@@ -395,7 +402,7 @@ def complete_by_relay(flows: Flows, outbox: Outbox) -> None:
 
     def stage_all() -> None:
         for request in itertools.islice(flows.unfinished(share=_MOST_OF_ONE), _MOST):
-            with in_namespace(request.namespace):
+            with in_namespace(request.namespace), _alone("a request is not completed yet"):
                 ndb.transaction(functools.partial(stage, request))
 
     outbox.each_minute(stage_all)
