@@ -328,7 +328,9 @@ class Job(Generic[_P, _R]):
         return staged
 
     def _delay(self, delay: float | datetime.timedelta | None, at: datetime.datetime | None) -> int:
+        name = "delay"
         if at is not None:
+            name = "the time until at"
             if delay is not None:
                 raise ValueError(f"job {self.name}: give delay= or at=, not both")
             if not isinstance(at, datetime.datetime) or at.tzinfo is None:
@@ -338,7 +340,7 @@ class Job(Generic[_P, _R]):
             delay = delay.total_seconds()
         if delay is None:
             return 0
-        given = check_seconds(f"job {self.name}: delay", delay, least=0, most=MOST_DELAY)
+        given = check_seconds(f"job {self.name}: {name}", delay, least=0, most=MOST_DELAY)
         return round(given * 1e6)
 
     def _name(self, row: Any, dedupe: str) -> Any:

@@ -23,6 +23,7 @@ from userlock.outbox.waking import FAST_SECONDS
 from userlock_emulator import Emulator
 
 NAIVE = datetime.datetime.fromtimestamp(1_800_000_000, datetime.UTC).replace(tzinfo=None)
+NOW = datetime.datetime.now(datetime.UTC)
 
 
 @EACH_MODE
@@ -205,13 +206,15 @@ class TestBadInput:
         calls: list[tuple[Any, dict[str, Any]]] = [
             *((owner, {}) for owner in ("", None, 1.5, "x" * 1501)),
             *(("ann", {"delay": delay}) for delay in (-1, math.nan, 31 * 86_400, "soon")),
-            ("ann", {"due": NAIVE}),
-            ("ann", {"due": datetime.datetime.now(datetime.UTC), "delay": 1}),
+            ("ann", {"at": NAIVE}),
+            ("ann", {"at": NOW, "delay": 1}),
             ("ann", {"tier": "fast"}),
         ]
         for owner, options in calls:
-            with pytest.raises((TypeError, ValueError)):
+            with pytest.raises((TypeError, ValueError), match=next(iter(options), "lock id")):
                 note.stage_now(owner, **options)
+        with pytest.raises(ValueError, match="the time until at must be"):
+            note.stage_now("ann", at=NOW + datetime.timedelta(days=31_000))
         assert rows() == []
 
     def test_a_call_that_the_function_does_not_take(self, outbox: Outbox) -> None:
