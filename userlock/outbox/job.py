@@ -16,6 +16,7 @@ import datetime
 import functools
 import inspect
 import random
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypedDict, TypeVar
 
@@ -40,7 +41,7 @@ _R = TypeVar("_R")
 OPTIONS = frozenset({"delay", "at", "tier", "dedupe"})
 #: The longest period and time limit, in seconds.
 _MOST_PERIOD = 366 * 86_400
-_MOST_NAME = 200
+_NAME = re.compile("[^ ]{1,200}")
 #: A job that is due within this time is asked for at once. In seconds.
 _SOON = 60.0
 
@@ -204,8 +205,11 @@ class Job(Generic[_P, _R]):
 
     def _check(self, on_dead: str) -> None:
         name, parameters = self.name, self._signature.parameters
-        if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _MOST_NAME:
-            raise ConfigurationError(f"a job's name has 1 to {_MOST_NAME} characters: {name!r:.99}")
+        # A blank ends the name in the cause of a dead letter.
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or not name.isprintable():
+            raise ConfigurationError(
+                f"a job's name has 1 to 200 characters, none of them a blank: {name!r:.99}"
+            )
         if runs_later(self.function):
             raise ConfigurationError(
                 f"job {name}: a coroutine or generator would run after its lock is left. To fix "

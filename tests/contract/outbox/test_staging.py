@@ -257,6 +257,8 @@ class TestBadInput:
             ({"name": "d", "on_dead": "block", "ordered": False}, "on_dead='block' is for ordered"),
             ({"name": "e", "on_dead": "block", "owner": None}, "on_dead='block' is for ordered"),
             ({"name": "f", "time_limit": 901}, "above the outbox.s claim_seconds"),
+            # `purge("export")` would delete letters of "export monthly".
+            *(({"name": name}, "none of them a blank") for name in ("export monthly", "x" * 201)),
         ):
             with pytest.raises(ConfigurationError, match=text):
                 outbox.job(**options)(fine)
