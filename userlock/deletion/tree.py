@@ -155,7 +155,7 @@ class Tree:
         children: for each model, the models whose entities name it in a `KeyProperty`, and that
             property's name.
         assets: functions that remove what belongs to an entity elsewhere, such as a file, before
-            the entity goes. Called with the entity, at least once.
+            the entity goes. Called with the entity, at least once; not with the root.
         on_delete: called with the owner in the transaction that deletes the root, such as
             `quota.stamp`.
         name: part of stored data; by default the root's kind.
@@ -205,7 +205,14 @@ class Tree:
             _is_model(each) and is_plain(remove) for each, remove in assets.items()
         ):
             raise ConfigurationError(f"assets is {{Model: plain function}}, not {assets!r:.200}")
-        self._plan = Plan(_declared(children or {}), dict(assets), batch, keep_days, clock)
+        declared = _declared(children or {})
+        named = {child for of in declared.values() for child, _ in of}
+        if model in assets and model not in named:
+            raise ConfigurationError(
+                f"assets names the root, {kind}, which goes before the job. To fix it: stage a job "
+                f"for what belongs to it, in the transaction that calls delete_tree"
+            )
+        self._plan = Plan(declared, dict(assets), batch, keep_days, clock)
         self.name = name or kind
         self._model = model
         self._on_delete = on_delete

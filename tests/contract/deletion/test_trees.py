@@ -394,6 +394,7 @@ def test_options_of_no_use(albums: Albums) -> None:
         ({"on_delete": "stamp"}, ""),
         ({"on_delete": later}, "plain function"),
         ({"assets": {Picture: later}}, "plain function"),
+        ({"assets": {Album: print}}, "the root, Album, which goes before the job"),
         ({"name": 3}, ""),
         ({"assets": {Picture: "file"}}, ""),
         ({"assets": [Picture]}, ""),
