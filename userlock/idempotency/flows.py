@@ -48,6 +48,8 @@ log = logging.getLogger(__name__)
 
 _MOST_KEPT_HOURS = 24 * 365
 _MOST_ERROR = 500
+#: The job that completes a request.
+_COMPLETE = "userlock.complete_request"
 #: At most so many are staged by one call of the relay, and of one user; the next ones go on.
 _MOST = 200
 _MOST_OF_ONE = 20
@@ -388,9 +390,18 @@ def complete_by_relay(flows: Flows, outbox: Outbox) -> None:
     Args:
         flows: their functions, and completable views.
         outbox: its workers know these functions, too.
+
+    Raises:
+        ConfigurationError: it completes the requests of other flows.
     """
 
-    @outbox.job(name="userlock.complete_request", ordered=False)
+    if _COMPLETE in outbox.jobs:
+        raise errors.ConfigurationError(
+            "this outbox completes the requests of other Flows already. To fix it: make one Flows "
+            "for all views and functions"
+        )
+
+    @outbox.job(name=_COMPLETE, ordered=False)
     def complete_request(user_id: str, key: str) -> None:
         request = flows.find(user_id, key)
         if request is not None:

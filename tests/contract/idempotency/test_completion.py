@@ -416,6 +416,8 @@ def test_contention_at_one_does_not_stop_the_others(
         raise RuntimeError("a bug")
 
     complete_by_relay(flows, outbox)
+    with pytest.raises(userlock.ConfigurationError, match="make one Flows"):
+        complete_by_relay(Flows(), outbox)
     for user in ("ann", "bob"):
         with pytest.raises(RuntimeError):
             fails(user, KEY)
