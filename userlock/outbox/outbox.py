@@ -125,8 +125,8 @@ class Outbox:
 
         Options:
 
-        - `name`: the name in the rows, by default module and function. Give one before you rename
-          or move a function that has rows.
+        - `name`: the name in the rows, without blanks, by default module and function. Give one
+          before you rename or move a function that has rows.
         - `retry`: its retries, a `Retry`; by default the outbox's.
         - `never_retry`: classes of errors after which it is dead at once.
         - `transactional`: whether it runs in the transaction that removes it: what it writes to
