@@ -13,6 +13,7 @@ from userlock.constraints import claims
 from userlock.constraints.claims import Claim, ClaimRow
 from userlock.errors import ConfigurationError, LockIdError
 from userlock.ids import show_key
+from userlock.ndb.client import is_foreign
 from userlock.ndb.lock_ids import key_id, root_id
 from userlock.ndb.owners import joined, owner_key
 from userlock.ndb.patches import is_complete, path_of
@@ -232,7 +233,8 @@ def _encoded(value: Any, constraint: Unique) -> Any:
     if isinstance(value, bytes):
         return {"bytes": base64.b64encode(value).decode("ascii")}
     if isinstance(value, ndb.Key) and is_complete(value):
-        return {"key": [value.namespace() or "", *path_of(value)]}
+        place = {"of": [value.project(), value.database() or ""]} if is_foreign(value) else {}
+        return {"key": [value.namespace() or "", *path_of(value)], **place}
     if isinstance(value, datetime.datetime):
         if value.tzinfo is not None:
             value = value.astimezone(datetime.UTC).replace(tzinfo=None)  # as in Datastore

@@ -137,6 +137,9 @@ def row(value: Any, kind: Any = ndb.GenericProperty, **options: Any) -> Any:
 def test_different_values_have_different_rows() -> None:
     moment = datetime.datetime.fromisoformat("2024-03-14 09:30")
     values = ["1", 1, True, b"1", moment, moment.date(), moment.time(), ndb.Key("A", 1), ""]
+    values += [
+        ndb.Key("A", 1, **of) for of in ({"database": "d"}, {"namespace": "d"}, {"app": "d"})
+    ]
     rows = [row(value) for value in values]
     assert len(set(rows)) == len(values)
     assert all(each.kind() == ClaimRow._get_kind() for each in rows)
