@@ -422,6 +422,19 @@ def test_a_tasklet_is_run_to_its_end_before_the_lock_is_left(box: Box, transacti
     assert (box.runs, points(), rows()) == ([("work", "done", 1)], 1, [])
 
 
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_context_that_swallows_an_error_ends_no_job(
+    box: Box, calls: list[str], transactional: bool
+) -> None:
+    box.outbox.within(lambda: contextlib.suppress(ZeroDivisionError))
+    adding(box, calls, failed_first, transactional=transactional).stage_now("ann")
+    box.mailbox.deliver_all()
+    assert "Outbox.within has swallowed" in rows()[0].last_error
+    box.later()
+    assert box.runs == [("work", "failed", 1), ("work", "done", 2)]
+    assert points() == (1 if transactional else 2)
+
+
 def test_a_job_that_returns_what_nobody_runs_has_failed(box: Box) -> None:
     async def later(user_id: str) -> None: ...
 
