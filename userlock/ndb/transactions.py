@@ -20,6 +20,7 @@ import logging
 import sys
 import threading
 import weakref
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, ParamSpec, TypeVar, overload
@@ -387,13 +388,19 @@ def is_plain(function: Any) -> bool:
 def call_to_end(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     """Call a function of the app; a tasklet, to its end.
 
-    TypeError: it has returned a coroutine or a generator, which nobody would run.
+    Raises:
+        TypeError: it has returned a coroutine or a generator, which nobody would run.
+        RuntimeError: an asyncio task of its own was cancelled, which does not end ours.
     """
-    result = function(*args, **kwargs)
+    name = getattr(function, "__qualname__", function)
+    try:
+        result = function(*args, **kwargs)
+    except CancelledError as error:
+        raise RuntimeError(f"{name} has run a task that was cancelled") from error
     if isinstance(result, tasklets.Future):
         result.result()
     elif isinstance(result, CoroutineType | GeneratorType | AsyncGeneratorType):
         raise TypeError(
-            f"{getattr(function, '__qualname__', function)} has returned a "
-            f"{type(result).__name__}, which nobody runs. To fix it: run it inside"
+            f"{name} has returned a {type(result).__name__}, which nobody runs. To fix it: run it "
+            f"inside"
         )

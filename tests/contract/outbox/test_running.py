@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 import warnings
@@ -392,10 +393,13 @@ class UnsayableError(Exception):
 @pytest.mark.parametrize("transactional", [True, False])
 @pytest.mark.parametrize(
     "error",
-    [ValueError("\ud800"), ValueError("a\nb\x1b[2J"), ValueError("x" * 10**6), UnsayableError()],
+    [
+        *(ValueError("\ud800"), ValueError("a\nb\x1b[2J"), ValueError("x" * 10**6)),
+        *(UnsayableError(), asyncio.CancelledError()),
+    ],
 )
 def test_any_error_is_noted_and_rolls_a_transactional_job_back(
-    box: Box, calls: list[str], error: Exception, transactional: bool
+    box: Box, calls: list[str], error: BaseException, transactional: bool
 ) -> None:
     """At once for the last time, for `never_retry` and what is derived from it."""
     options: dict[str, Any] = {"never_retry": [Exception], "transactional": transactional}
