@@ -346,7 +346,8 @@ class JobRan(Event):
     namespace: str = ""
 
     def log_line(self) -> LogLine:
-        milliseconds, owner = self.seconds * 1000, owner_in(self.namespace, self._lock)
+        owner = owner_in(self.namespace, "nobody" if self.lock_id is None else self._lock)
+        milliseconds = self.seconds * 1000
         if self.outcome == "done":
             line = "job %s of %s done in %.0f ms (attempt %d)"
             return logging.DEBUG, line, self.job, owner, milliseconds, self.attempt

@@ -13,9 +13,10 @@ from userlock.admin.app import AppObject, stoppable
 from userlock.admin.command import Invocation, usable_lock_id
 from userlock.constraints import Quota
 from userlock.constraints.audit import Audit, Problem, constrained_models
-from userlock.ndb.client import DATASTORE_ERRORS, ClientOfProcess, find_client
+from userlock.ndb.client import ClientOfProcess, find_client
 from userlock.ndb.owners import current_namespace, in_namespace, namespaces
-from userlock.words import counted, legible, owner_in, span, text_of
+from userlock.ndb.transactions import failure_text, is_outage
+from userlock.words import counted, legible, owner_in, span
 
 _SHOWN = 300
 _MOST_KEYS = 20
@@ -226,10 +227,10 @@ def _each(
                     checked += 1
                     try:
                         work(owner)
-                    except DATASTORE_ERRORS:
-                        raise
                     except Exception as error:
-                        facts, text = _of_owner(owner), legible(text_of(error), _SHOWN)
+                        if is_outage(error):
+                            raise
+                        facts, text = _of_owner(owner), legible(failure_text(error), _SHOWN)
                         failed.append({**facts, "error": text})
                         invocation.progress(f"{owner_in(**facts)}: cannot be counted: {text}")
     return {"checked": checked, **found, "failed": failed, "interrupted": stop()}

@@ -17,13 +17,12 @@ from userlock.constraints.claims import LIST, Claim, ClaimRow, claims_of
 from userlock.errors import ConfigurationError, LockTimeout, NotUnique
 from userlock.lock.api import global_lock
 from userlock.lock.lease import Priority
-from userlock.ndb.client import DATASTORE_ERRORS
 from userlock.ndb.lock_ids import lock_id_of
 from userlock.ndb.model import Model
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import forget_claims
-from userlock.ndb.transactions import is_conflict
-from userlock.words import legible, text_of
+from userlock.ndb.transactions import failure_text, is_outage
+from userlock.words import legible
 
 _BATCH = 100
 #: The values of unclaimed entities that are kept, to find those that two of them have.
@@ -114,11 +113,9 @@ class Audit:
             return look()
         except NotUnique as error:  # another one has it since the look
             return [Problem(DUPLICATE, key, error.constraint, error.value, error.holder)]
-        except DATASTORE_ERRORS as error:
-            if not is_conflict(error):
-                raise
-            return [Problem(FAILED, key, error="contention with other requests")]
         except Exception as error:  # of this one: the others are still looked at
+            if is_outage(error):
+                raise
             return [_failed(key, error)]
 
     def _look_again(self, entity: Any) -> list[Problem]:
@@ -201,7 +198,7 @@ def _get(keys: Iterable[Any]) -> list[Any]:
 
 
 def _failed(key: Any, error: Exception) -> Problem:
-    return Problem(FAILED, key, error=legible(text_of(error).partition("\n")[0], _MOST_ERROR))
+    return Problem(FAILED, key, error=legible(failure_text(error).partition("\n")[0], _MOST_ERROR))
 
 
 def _problems_of(entities: list[Any]) -> list[list[Problem]]:

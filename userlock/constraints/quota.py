@@ -29,10 +29,10 @@ from userlock.errors import ConfigurationError, NotUnique
 from userlock.ids import quoted
 from userlock.lock.lease import check_lock_id
 from userlock.ndb import owners
-from userlock.ndb.client import DATASTORE_ERRORS
 from userlock.ndb.context import current_attempt, in_transaction
 from userlock.ndb.model import Model, WriteIdProperty
 from userlock.ndb.policies import WritePolicy
+from userlock.ndb.transactions import is_outage
 from userlock.outbox.job import outside
 from userlock.outbox.outbox import Outbox
 
@@ -215,7 +215,9 @@ class Quota:
         """Return the limit, the flags of the entities whose flag differs, and the number of all."""
         limit = self._limit(owner)
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
-            raise TypeError(f"quota {self.name}: limit gave {limit!r:.80}, no number and not None")
+            raise TypeError(
+                f"quota {self.name}: limit gave {limit!r:.80}, no whole number and not None"
+            )
         differing: dict[Any, bool] = {}
         seen: set[Any] = set()
         for entity in self._select(owner):
@@ -326,9 +328,9 @@ class Quota:
                         if not self.state(owner).is_right:
                             self.stamp_now(owner)
                             stamped += 1
-                    except DATASTORE_ERRORS:
-                        raise
-                    except Exception:
+                    except Exception as error:
+                        if is_outage(error):
+                            raise
                         failed += 1
                         log.exception("quota %s of %s cannot be checked", self.name, quoted(owner))
         return QuotaCheck(checked, stamped, failed)

@@ -13,10 +13,12 @@ from userlock.constraints import claims
 from userlock.constraints.claims import Claim, ClaimRow
 from userlock.errors import ConfigurationError, LockIdError
 from userlock.ids import show_key
+from userlock.ndb.client import is_foreign
 from userlock.ndb.lock_ids import key_id, root_id
 from userlock.ndb.owners import joined, owner_key
 from userlock.ndb.patches import is_complete, path_of
 from userlock.ndb.policies import WritePolicy
+from userlock.ndb.transactions import is_plain
 
 Fold = Callable[[Any], Any]
 _SCOPES = ("owner", "parent", "all")
@@ -96,9 +98,9 @@ class Unique:
                     f"fold is a function, or one for each of {', '.join(properties)} by name, not "
                     f"{fold!r:.200}"
                 )
-        if unless is not None and not isinstance(unless, str) and not callable(unless):
+        if unless is not None and not isinstance(unless, str) and not is_plain(unless):
             raise ConfigurationError(
-                f"unless is the name of a property, or a function, not {unless!r:.80}"
+                f"unless is the name of a property, or a plain function, not {unless!r:.80}"
             )
         self.properties = properties
         self.name = "+".join(properties) if name is None else name
@@ -231,7 +233,8 @@ def _encoded(value: Any, constraint: Unique) -> Any:
     if isinstance(value, bytes):
         return {"bytes": base64.b64encode(value).decode("ascii")}
     if isinstance(value, ndb.Key) and is_complete(value):
-        return {"key": [value.namespace() or "", *path_of(value)]}
+        place = {"of": [value.project(), value.database() or ""]} if is_foreign(value) else {}
+        return {"key": [value.namespace() or "", *path_of(value)], **place}
     if isinstance(value, datetime.datetime):
         if value.tzinfo is not None:
             value = value.astimezone(datetime.UTC).replace(tzinfo=None)  # as in Datastore

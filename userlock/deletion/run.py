@@ -31,7 +31,7 @@ from userlock.ndb.lock_ids import lock_id_of, names_lock
 from userlock.ndb.owners import micros_now, moment_of
 from userlock.ndb.patches import kind_of
 from userlock.ndb.provenance import version_of
-from userlock.ndb.transactions import undisguised
+from userlock.ndb.transactions import call_to_end, undisguised
 from userlock.outbox.job import Job
 from userlock.words import legible
 
@@ -211,7 +211,7 @@ class Run:
                 if self._tenure.lost or not self._tenure.expires_in:
                     raise errors.LockNotHeld("the lease ended in a deletion", lock_id=self._owner)
                 try:
-                    remove(entity)
+                    call_to_end(remove, entity)
                 except Exception as error:
                     self._keep(each, error)
                     continue

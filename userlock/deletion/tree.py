@@ -35,6 +35,7 @@ from userlock.ndb.model import Model, WriteIdProperty
 from userlock.ndb.patches import kind_of
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import version_of
+from userlock.ndb.transactions import call_to_end, is_plain
 from userlock.outbox.job import Retry
 from userlock.outbox.outbox import Outbox
 
@@ -154,7 +155,7 @@ class Tree:
         children: for each model, the models whose entities name it in a `KeyProperty`, and that
             property's name.
         assets: functions that remove what belongs to an entity elsewhere, such as a file, before
-            the entity goes. Called with the entity, at least once.
+            the entity goes. Called with the entity, at least once; not with the root.
         on_delete: called with the owner in the transaction that deletes the root, such as
             `quota.stamp`.
         name: part of stored data; by default the root's kind.
@@ -187,8 +188,8 @@ class Tree:
         check_count("batch", batch, least=1, most=500)
         if keep_days is not None:
             check_number("keep_days", keep_days, least=0, most=366_000)
-        if on_delete is not None and not callable(on_delete):
-            raise ConfigurationError(f"on_delete is a function, not {on_delete!r:.80}")
+        if on_delete is not None and not is_plain(on_delete):
+            raise ConfigurationError(f"on_delete is a plain function, not {on_delete!r:.80}")
         if name is not None and (not isinstance(name, str) or not name):
             raise ConfigurationError(f"a tree's name is a text, not {name!r:.80}")
         kind = model._get_kind()
@@ -201,10 +202,17 @@ class Tree:
             )
         assets = {} if assets is None else assets
         if not isinstance(assets, Mapping) or not all(
-            _is_model(each) and callable(remove) for each, remove in assets.items()
+            _is_model(each) and is_plain(remove) for each, remove in assets.items()
         ):
-            raise ConfigurationError(f"assets is {{Model: function}}, not {assets!r:.200}")
-        self._plan = Plan(_declared(children or {}), dict(assets), batch, keep_days, clock)
+            raise ConfigurationError(f"assets is {{Model: plain function}}, not {assets!r:.200}")
+        declared = _declared(children or {})
+        named = {child for of in declared.values() for child, _ in of}
+        if model in assets and model not in named:
+            raise ConfigurationError(
+                f"assets names the root, {kind}, which goes before the job. To fix it: stage a job "
+                f"for what belongs to it, in the transaction that calls delete_tree"
+            )
+        self._plan = Plan(declared, dict(assets), batch, keep_days, clock)
         self.name = name or kind
         self._model = model
         self._on_delete = on_delete
@@ -264,7 +272,7 @@ class Tree:
         self._job.stage(owner, row.key.id())
         key.delete()
         if self._on_delete is not None:
-            self._on_delete(owner)
+            call_to_end(self._on_delete, owner)
         return _deletion_in(row)
 
 

@@ -367,13 +367,13 @@ class Flow:
     def _storable(self, name: str, value: Any) -> Any:
         try:
             check(value, "it")
+            return copied(value)
         except ValueError as error:
             raise self._request.error(
                 errors.NotStorable,
                 f"the output of {name} cannot be stored: {error}. To fix it: return strings, "
                 f"numbers, lists and dicts (of an entity its id)",
             ) from None
-        return copied(value)
 
     @contextlib.contextmanager
     def _step(self, name: str) -> Iterator[None]:

@@ -40,7 +40,7 @@ from userlock.lock.lease import check_lock_id
 from userlock.lock.service import LockService, check_service
 from userlock.ndb.client import ClientOfProcess
 from userlock.ndb.owners import current_namespace, in_namespace, micros_now
-from userlock.ndb.transactions import runs_later
+from userlock.ndb.transactions import is_outage, runs_later
 
 if TYPE_CHECKING:
     from userlock.outbox import Outbox
@@ -49,6 +49,8 @@ log = logging.getLogger(__name__)
 
 _MOST_KEPT_HOURS = 24 * 365
 _MOST_ERROR = 500
+#: The job that completes a request.
+_COMPLETE = "userlock.complete_request"
 #: At most so many are staged by one call of the relay, and of one user; the next ones go on.
 _MOST = 200
 _MOST_OF_ONE = 20
@@ -163,7 +165,8 @@ class Flows:
         for key in rows.requests_before(rows.DONE, now):
             if stopped():
                 break
-            removed += ndb.transaction(lambda key=key: self._remove(key, now))
+            with _alone("an answer is not removed yet"):
+                removed += ndb.transaction(lambda key=key: self._remove(key, now))
         return removed
 
     @staticmethod
@@ -335,6 +338,17 @@ class Flows:
             )
 
 
+@contextlib.contextmanager
+def _alone(what: str) -> Iterator[None]:
+    """Let an error of one row, such as contention, stop no others."""
+    try:
+        yield
+    except Exception as error:
+        if is_outage(error):
+            raise
+        log.warning("%s: %s", what, _shown(error))
+
+
 def _shown(error: Exception) -> str:
     """Return an error for the log: of the app's own without the text, which may have secrets."""
     if isinstance(error, errors.WriteViolation):  # its text has been logged
@@ -382,9 +396,18 @@ def complete_by_relay(flows: Flows, outbox: Outbox) -> None:
     Args:
         flows: their functions, and completable views.
         outbox: its workers know these functions, too.
+
+    Raises:
+        ConfigurationError: it completes the requests of other flows.
     """
 
-    @outbox.job(name="userlock.complete_request", ordered=False)
+    if _COMPLETE in outbox.jobs:
+        raise errors.ConfigurationError(
+            "this outbox completes the requests of other Flows already. To fix it: make one Flows "
+            "for all views and functions"
+        )
+
+    @outbox.job(name=_COMPLETE, ordered=False)
     def complete_request(user_id: str, key: str) -> None:
         request = flows.find(user_id, key)
         if request is not None:
@@ -396,7 +419,7 @@ def complete_by_relay(flows: Flows, outbox: Outbox) -> None:
 
     def stage_all() -> None:
         for request in itertools.islice(flows.unfinished(share=_MOST_OF_ONE), _MOST):
-            with in_namespace(request.namespace):
+            with in_namespace(request.namespace), _alone("a request is not completed yet"):
                 ndb.transaction(functools.partial(stage, request))
 
     outbox.each_minute(stage_all)

@@ -20,7 +20,9 @@ import logging
 import sys
 import threading
 import weakref
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, ParamSpec, TypeVar, overload
 
 from google.api_core.exceptions import Aborted, GoogleAPIError, RetryError
@@ -34,6 +36,7 @@ from userlock.errors import UserLockError
 from userlock.ids import quoted
 from userlock.lock.held_lock import HeldLock, notes_of
 from userlock.lock.scope import current_scope
+from userlock.ndb.client import DATASTORE_ERRORS
 from userlock.ndb.context import (
     Attempt,
     Books,
@@ -45,6 +48,7 @@ from userlock.ndb.context import (
     request_notes,
 )
 from userlock.ndb.pending import books_of, finish, note_failure, wait_for, wait_for_all
+from userlock.words import text_of
 
 log = logging.getLogger(__name__)
 
@@ -258,6 +262,16 @@ def is_conflict(error: BaseException) -> bool:
     return isinstance(error, Aborted)
 
 
+def is_outage(error: BaseException) -> bool:
+    """Return whether Datastore does not answer, which concerns all rows; contention is of one."""
+    return isinstance(error, DATASTORE_ERRORS) and not is_conflict(error)
+
+
+def failure_text(error: BaseException) -> str:
+    """Return an error of one row, in words for an operator."""
+    return "contention with other requests" if is_conflict(error) else text_of(error)
+
+
 @contextlib.contextmanager
 def open_transaction() -> Iterator[None]:
     """Run a block in a transaction, which is committed at its end and rolled back by an error.
@@ -365,3 +379,29 @@ def runs_later(function: Any) -> bool:
     function = getattr(function, "__func__", function)  # of a static method
     called = (function, type(function).__call__) if callable(function) else ()
     return any(kind(each) for kind in kinds for each in called)
+
+
+def is_plain(function: Any) -> bool:
+    """Return whether a call of something runs a function to its end; a tasklet counts as one."""
+    return callable(function) and not runs_later(function)
+
+
+def call_to_end(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Call a function of the app; a tasklet, to its end.
+
+    Raises:
+        TypeError: it has returned a coroutine or a generator, which nobody would run.
+        RuntimeError: an asyncio task of its own was cancelled, which does not end ours.
+    """
+    name = getattr(function, "__qualname__", function)
+    try:
+        result = function(*args, **kwargs)
+    except CancelledError as error:
+        raise RuntimeError(f"{name} has run a task that was cancelled") from error
+    if isinstance(result, tasklets.Future):
+        result.result()
+    elif isinstance(result, CoroutineType | GeneratorType | AsyncGeneratorType):
+        raise TypeError(
+            f"{name} has returned a {type(result).__name__}, which nobody runs. To fix it: run it "
+            f"inside"
+        )

@@ -302,7 +302,7 @@ class DeadLetters:
         """Delete dead letters of a cause for good, or all; yield the key of each.
 
         Only those that had died by then, in seconds since 1970; by default by now. A redriven one
-        stays, and so does one whose row is malformed, which the log names.
+        stays, one in conflict with others, and one whose row is malformed, which the log names.
         """
         died_by = self._clock.wall() if died_by is None else died_by
         check_number("died_by", died_by, least=-math.inf, most=math.inf, unit="seconds")
@@ -312,7 +312,11 @@ class DeadLetters:
                 for key in keys:
                     try:
                         row = self._delete(key, None, died_by)
-                    except _OF_ROW as error:
+                    except Exception as error:
+                        if is_conflict(error):
+                            continue  # it is left
+                        if not isinstance(error, _OF_ROW):
+                            raise
                         _report(key, "purged", error)
                         continue
                     if row is not None:

@@ -16,6 +16,7 @@ import datetime
 import functools
 import inspect
 import random
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypedDict, TypeVar
 
@@ -40,7 +41,7 @@ _R = TypeVar("_R")
 OPTIONS = frozenset({"delay", "at", "tier", "dedupe"})
 #: The longest period and time limit, in seconds.
 _MOST_PERIOD = 366 * 86_400
-_MOST_NAME = 200
+_NAME = re.compile("[^ ]{1,200}")
 #: A job that is due within this time is asked for at once. In seconds.
 _SOON = 60.0
 
@@ -199,12 +200,16 @@ class Job(Generic[_P, _R]):
         self._client = client
         self._outbox = outbox
         self._signature = inspect.signature(function)
+        self._first = next(iter(self._signature.parameters), "self")
         self._check(on_dead)
 
     def _check(self, on_dead: str) -> None:
         name, parameters = self.name, self._signature.parameters
-        if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _MOST_NAME:
-            raise ConfigurationError(f"a job's name has 1 to {_MOST_NAME} characters: {name!r:.99}")
+        # A blank ends the name in the cause of a dead letter.
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or not name.isprintable():
+            raise ConfigurationError(
+                f"a job's name has 1 to 200 characters, none of them a blank: {name!r:.99}"
+            )
         if runs_later(self.function):
             raise ConfigurationError(
                 f"job {name}: a coroutine or generator would run after its lock is left. To fix "
@@ -225,7 +230,7 @@ class Job(Generic[_P, _R]):
                 f"job {name} is periodic: nobody gives it arguments. To fix it: give owner=None, "
                 f"and let it take none"
             )
-        if self.has_owner and next(iter(parameters), "self") in ("self", "cls"):
+        if self.has_owner and self._first in ("self", "cls"):
             raise ConfigurationError(
                 f"job {name} needs a first parameter that names its owner, the lock id, as in "
                 f"`def {self.function.__name__}(user_id, …)`"
@@ -278,8 +283,7 @@ class Job(Generic[_P, _R]):
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"job {self.name}: {error}") from None
-        first = next(iter(bound.arguments.values()), None)
-        owner = check_lock_id(first) if self.has_owner else None
+        owner = check_lock_id(bound.arguments.get(self._first)) if self.has_owner else None
         tier = self.tier if tier is None else tier
         if not self._waker.knows(tier):
             raise ValueError(f"job {self.name}: the outbox has no tier {tier!r:.80}")
@@ -328,7 +332,9 @@ class Job(Generic[_P, _R]):
         return staged
 
     def _delay(self, delay: float | datetime.timedelta | None, at: datetime.datetime | None) -> int:
+        name = "delay"
         if at is not None:
+            name = "the time until at"
             if delay is not None:
                 raise ValueError(f"job {self.name}: give delay= or at=, not both")
             if not isinstance(at, datetime.datetime) or at.tzinfo is None:
@@ -338,7 +344,7 @@ class Job(Generic[_P, _R]):
             delay = delay.total_seconds()
         if delay is None:
             return 0
-        given = check_seconds(f"job {self.name}: delay", delay, least=0, most=MOST_DELAY)
+        given = check_seconds(f"job {self.name}: {name}", delay, least=0, most=MOST_DELAY)
         return round(given * 1e6)
 
     def _name(self, row: Any, dedupe: str) -> Any:

@@ -18,6 +18,7 @@ from userlock.errors import ConfigurationError
 from userlock.lock.service import LockService, check_service
 from userlock.ndb.client import ClientOfProcess
 from userlock.ndb.owners import in_namespace, in_namespace_of, joined
+from userlock.ndb.transactions import is_plain
 from userlock.outbox.dead_letters import DeadLetters
 from userlock.outbox.engines import Engine, open_engine
 from userlock.outbox.job import Job, JobOptions, Retry
@@ -30,6 +31,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{0,40}")
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+_F = TypeVar("_F")
 
 
 class Outbox:
@@ -123,8 +125,8 @@ class Outbox:
 
         Options:
 
-        - `name`: the name in the rows, by default module and function. Give one before you rename
-          or move a function that has rows.
+        - `name`: the name in the rows, without blanks, by default module and function. Give one
+          before you rename or move a function that has rows.
         - `retry`: its retries, a `Retry`; by default the outbox's.
         - `never_retry`: classes of errors after which it is dead at once.
         - `transactional`: whether it runs in the transaction that removes it: what it writes to
@@ -169,11 +171,11 @@ class Outbox:
 
     def within(self, context: Callable[[], contextlib.AbstractContextManager[Any]]) -> None:
         """Let each job run within a context of the app's, as the integration for Flask does."""
-        self._worker.within.append(context)
+        self._worker.within.append(_plain("within", context))
 
     def each_minute(self, chore: Callable[[], None]) -> None:
         """Let relays, perhaps several at once, call a function each minute, in an ndb context."""
-        self._chores.append(chore)
+        self._chores.append(_plain("each_minute", chore))
 
     def run(self, key: str) -> Outcome:
         """Run the due jobs of an owner up to that of a message, and for some seconds later ones.
@@ -247,6 +249,13 @@ class Outbox:
     def close(self) -> None:
         """Close the engines."""
         self._waker.close()
+
+
+def _plain(name: str, function: _F) -> _F:
+    """Return a function. TypeError: it is none, or a call of it would run later."""
+    if not is_plain(function):
+        raise TypeError(f"{name} takes a plain function, not {function!r:.80}")
+    return function
 
 
 def _begin_period(key: Any, period: int, job: Job[..., Any]) -> None:

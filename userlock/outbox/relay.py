@@ -35,6 +35,7 @@ from userlock.clock import Clock
 from userlock.errors import StaleWriteError
 from userlock.ndb.direct import swap
 from userlock.ndb.owners import SHARDS, in_namespace, micros_now, namespaces
+from userlock.ndb.transactions import call_to_end
 from userlock.outbox.rows import RelayRow, due_jobs, has_jobs
 from userlock.outbox.waking import Due, Waker
 
@@ -148,7 +149,7 @@ class Relay:
     def do_chores(self) -> None:
         for chore in self.chores:
             try:
-                chore()
+                call_to_end(chore)
             except Exception:
                 log.exception("a chore of the relay failed")
 

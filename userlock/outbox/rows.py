@@ -288,6 +288,7 @@ def encoded(job: str, args: Sequence[object], kwargs: Mapping[str, object]) -> b
             check(value, f"argument {position + 1}", sequences=(list,))
         for name, value in kwargs.items():
             check(value, name, sequences=(list,))
+        document = written([list(args), dict(kwargs)])
     except ValueError as error:
         raise JobArgumentsRefused(
             f"job {job} cannot carry its arguments as JSON: {error}. To fix it: pass strings, "
@@ -295,7 +296,6 @@ def encoded(job: str, args: Sequence[object], kwargs: Mapping[str, object]) -> b
             f"isoformat())",
             job=job,
         ) from None
-    document = written([list(args), dict(kwargs)])
     if len(document) > _MOST_BYTES:
         raise JobArgumentsRefused(
             f"the arguments of job {job} have {len(document):,} bytes as JSON; the most is "

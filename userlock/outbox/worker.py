@@ -335,6 +335,7 @@ class Worker:
                     job=row.job,
                 )
             told = JobContext(text_of(row.key), row.job, row.owner, row.attempts)
+            has_ended = False
             with contextlib.ExitStack() as around:
                 for context in self.within:
                     around.enter_context(context())
@@ -344,6 +345,12 @@ class Worker:
                     return "done", ""
                 self._call(job, claim)
                 transactions.finish_writes()
+                has_ended = True
+            if not has_ended:
+                raise RuntimeError(
+                    "a context of Outbox.within has swallowed an error of the job. To fix it: let "
+                    "it raise the error again"
+                )
         except errors.ClaimLost:
             return "lost", ""
         except (Exception, SystemExit) as error:  # a job that exits ends itself, not its worker
@@ -353,7 +360,7 @@ class Worker:
     @staticmethod
     def _call(job: Job[..., Any], claim: _Claim) -> None:
         args, kwargs = decoded(claim.row.arguments)  # each time: the function may change them
-        job.function(*args, **kwargs)
+        transactions.call_to_end(job.function, *args, **kwargs)
 
     def _call_and_remove(self, job: Job[..., Any], claim: _Claim) -> None:
         row = look_up(claim.key)  # with the function's own first look-up

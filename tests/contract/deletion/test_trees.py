@@ -281,6 +281,25 @@ def test_one_that_cannot_be_deleted_stays_and_holds_nobody_up(albums: Albums) ->
     assert (found.error, found.ended_at is None) == ("", False)
 
 
+@pytest.mark.parametrize("kind", ["tasklet", "coroutine"])
+@pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
+def test_an_asset_that_is_not_removed_keeps_its_entity(albums: Albums, kind: str) -> None:
+    @ndb.tasklet
+    def tasklet(picture: Any) -> Any:
+        yield picture.key.get_async()
+        raise OSError("the file server does not answer")
+
+    async def coroutine(picture: Any) -> None: ...
+
+    assets: Any = albums.tree._plan.assets
+    assets[Picture] = tasklet if kind == "tasklet" else lambda picture: coroutine(picture)
+    pictures = albums.fill() and albums.left()["Picture"]
+    deletion = albums.delete(album_key("ann", "one"))
+    albums.run_jobs()
+    assert albums.left()["Picture"] == pictures
+    assert albums.found(deletion).ended_at is None
+
+
 def test_one_whose_hook_refuses(albums: Albums, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(cls: Any, key: Any) -> None:
         if key.id() == 1:
@@ -367,10 +386,15 @@ def test_kinds_without_a_model(albums: Albums, ndb_client: ndb.Client) -> None:
 
 
 def test_options_of_no_use(albums: Albums) -> None:
+    async def later(of: Any) -> None: ...
+
     wrong: list[tuple[dict[str, Any], str]] = [
         *(({"children": {Album: {Track: name}}}, "KeyProperty") for name in ("title", "nothing")),
         ({"name": None}, "two jobs"),
         ({"on_delete": "stamp"}, ""),
+        ({"on_delete": later}, "plain function"),
+        ({"assets": {Picture: later}}, "plain function"),
+        ({"assets": {Album: print}}, "the root, Album, which goes before the job"),
         ({"name": 3}, ""),
         ({"assets": {Picture: "file"}}, ""),
         ({"assets": [Picture]}, ""),

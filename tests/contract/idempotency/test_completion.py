@@ -37,6 +37,7 @@ from userlock.ndb.owners import in_namespace
 from userlock.outbox import Outbox
 from userlock.outbox.rows import JobRow
 from userlock.testing import ManualClock
+from userlock_emulator import Emulator
 
 pytestmark = pytest.mark.usefixtures("service")
 
@@ -401,6 +402,31 @@ def test_a_malformed_row_does_not_stop_the_others(
     mailbox.deliver_all()
     assert [row.user for row in rows() if row.is_finished] == ["user-7"]
     assert outbox.dead.list() == []
+
+
+def test_contention_at_one_does_not_stop_the_others(
+    flows: Flows, outbox: Outbox, mailbox: Mailbox, clock: ManualClock, datastore: Emulator
+) -> None:
+    alive = False
+
+    @flows.function(name="relay-contention")
+    def fails(flow: Flow) -> int:
+        if alive:
+            return 1
+        raise RuntimeError("a bug")
+
+    complete_by_relay(flows, outbox)
+    with pytest.raises(userlock.ConfigurationError, match="make one Flows"):
+        complete_by_relay(Flows(), outbox)
+    for user in ("ann", "bob"):
+        with pytest.raises(RuntimeError):
+            fails(user, KEY)
+    alive = True
+    clock.advance(301)
+    with datastore.faults.abort(4, kind="UserLockRequest"):  # the first one, and its retries
+        outbox.relay()
+    mailbox.deliver_all()
+    assert len([row for row in rows() if row.is_finished]) == 1
 
 
 def test_one_that_fails_again_does_not_stop_the_others(

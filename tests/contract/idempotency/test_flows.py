@@ -236,7 +236,13 @@ def test_a_deploy_that_renames_a_phase(flows: Flows) -> None:
     assert ran == []
 
 
-@pytest.mark.parametrize("output", [{1, 2}, object(), {"a": {3: 4}}, float("nan"), b"bytes"])
+@pytest.mark.parametrize(
+    "output",
+    [
+        *({1, 2}, object(), {"a": {3: 4}}, float("nan"), b"bytes"),
+        pytest.param([10**5_000], id="digits"),
+    ],
+)
 def test_outputs_that_cannot_be_stored(flows: Flows, output: object) -> None:
     with pytest.raises(NotStorable, match="cannot be stored"):
         flows.run(request(), lambda flow: flow.phase("ride", lambda: output))

@@ -254,7 +254,9 @@ def test_cancel_is_part_of_the_transaction(outbox: Outbox, note: Any) -> None:
 # --- jobs of nobody -------------------------------------------------------------------------------
 
 
-def test_a_job_of_nobody_takes_no_lock_and_waits_for_no_other(box: Box) -> None:
+def test_a_job_of_nobody_takes_no_lock_and_waits_for_no_other(
+    box: Box, caplog: pytest.LogCaptureFixture
+) -> None:
     seen: list[Any] = []
 
     @box.outbox.job(name="sweep", owner=None)
@@ -273,6 +275,7 @@ def test_a_job_of_nobody_takes_no_lock_and_waits_for_no_other(box: Box) -> None:
     box.mailbox.deliver_all()
     assert seen == [(1, 0, None), (2, 9, None), (3, 0, None)]
     assert box.service.holder("1") is None
+    assert "job sweep of nobody failed" in caplog.text
 
 
 # --- periodic jobs --------------------------------------------------------------------------------

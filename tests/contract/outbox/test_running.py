@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -391,10 +393,13 @@ class UnsayableError(Exception):
 @pytest.mark.parametrize("transactional", [True, False])
 @pytest.mark.parametrize(
     "error",
-    [ValueError("\ud800"), ValueError("a\nb\x1b[2J"), ValueError("x" * 10**6), UnsayableError()],
+    [
+        *(ValueError("\ud800"), ValueError("a\nb\x1b[2J"), ValueError("x" * 10**6)),
+        *(UnsayableError(), asyncio.CancelledError()),
+    ],
 )
 def test_any_error_is_noted_and_rolls_a_transactional_job_back(
-    box: Box, calls: list[str], error: Exception, transactional: bool
+    box: Box, calls: list[str], error: BaseException, transactional: bool
 ) -> None:
     """At once for the last time, for `never_retry` and what is derived from it."""
     options: dict[str, Any] = {"never_retry": [Exception], "transactional": transactional}
@@ -405,6 +410,48 @@ def test_any_error_is_noted_and_rolls_a_transactional_job_back(
     (letter,) = box.outbox.dead.list()
     assert letter.last_error.isprintable()
     assert len(letter.last_error) < 3_000
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_tasklet_is_run_to_its_end_before_the_lock_is_left(box: Box, transactional: bool) -> None:
+    @box.outbox.job(name="work", transactional=transactional)
+    @ndb.tasklet
+    def work(user_id: str) -> Any:
+        learner = (yield Learner.get_by_id_async(user_id)) or Learner(id=user_id)
+        learner.points += 1
+        yield learner.put_async()
+
+    work.stage_now("ann")
+    box.mailbox.deliver_all()
+    assert (box.runs, points(), rows()) == ([("work", "done", 1)], 1, [])
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_context_that_swallows_an_error_ends_no_job(
+    box: Box, calls: list[str], transactional: bool
+) -> None:
+    box.outbox.within(lambda: contextlib.suppress(ZeroDivisionError))
+    adding(box, calls, failed_first, transactional=transactional).stage_now("ann")
+    box.mailbox.deliver_all()
+    assert "Outbox.within has swallowed" in rows()[0].last_error
+    box.later()
+    assert box.runs == [("work", "failed", 1), ("work", "done", 2)]
+    assert points() == (1 if transactional else 2)
+
+
+def test_a_job_that_returns_what_nobody_runs_has_failed(box: Box) -> None:
+    async def later(user_id: str) -> None: ...
+
+    makers: list[Any] = [later, lambda user_id: (each for each in user_id)]
+    for number, make in enumerate(makers):
+        function: Any = lambda user_id, make=make: make(user_id)  # noqa: E731
+        job: Any = box.outbox.job(name=f"work-{number}")(function)
+        job.stage_now("ann")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            box.later()
+        assert box.runs[-1] == (job.name, "failed", 1)
+        box.outbox.cancel(rows()[0].key.urlsafe().decode())
 
 
 @pytest.mark.usefixtures("quick_retries")

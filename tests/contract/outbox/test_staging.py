@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import math
@@ -22,6 +23,7 @@ from userlock.outbox.waking import FAST_SECONDS
 from userlock_emulator import Emulator
 
 NAIVE = datetime.datetime.fromtimestamp(1_800_000_000, datetime.UTC).replace(tzinfo=None)
+NOW = datetime.datetime.now(datetime.UTC)
 
 
 @EACH_MODE
@@ -180,6 +182,8 @@ class TestBadInput:
         for value in values:
             with pytest.raises(JobArgumentsRefused, match=r"argument 2.*To fix it"):
                 note.stage_now("ann", value)
+        with pytest.raises(JobArgumentsRefused, match=r"4300 digits.*To fix it"):
+            note.stage_now("ann", [10**5_000])
         assert rows() == []
 
     def test_900_kb_go_and_more_do_not(self, note: Any, mailbox: Mailbox, ran: list[Any]) -> None:
@@ -204,13 +208,15 @@ class TestBadInput:
         calls: list[tuple[Any, dict[str, Any]]] = [
             *((owner, {}) for owner in ("", None, 1.5, "x" * 1501)),
             *(("ann", {"delay": delay}) for delay in (-1, math.nan, 31 * 86_400, "soon")),
-            ("ann", {"due": NAIVE}),
-            ("ann", {"due": datetime.datetime.now(datetime.UTC), "delay": 1}),
+            ("ann", {"at": NAIVE}),
+            ("ann", {"at": NOW, "delay": 1}),
             ("ann", {"tier": "fast"}),
         ]
         for owner, options in calls:
-            with pytest.raises((TypeError, ValueError)):
+            with pytest.raises((TypeError, ValueError), match=next(iter(options), "lock id")):
                 note.stage_now(owner, **options)
+        with pytest.raises(ValueError, match="the time until at must be"):
+            note.stage_now("ann", at=NOW + datetime.timedelta(days=31_000))
         assert rows() == []
 
     def test_a_call_that_the_function_does_not_take(self, outbox: Outbox) -> None:
@@ -222,10 +228,11 @@ class TestBadInput:
                 pay.stage_now("ann", **call)
 
         @outbox.job
-        def greet(user_id: str = "ann") -> None: ...
+        def greet(user_id: str = "ann", text: str = "") -> None: ...
 
-        with pytest.raises(TypeError, match="a lock id must be"):
-            greet.stage_now()
+        for given in ({}, {"text": "bob"}):
+            with pytest.raises(TypeError, match="a lock id must be"):
+                greet.stage_now(**given)
         assert pay("ann", 5) is None, "a call of the job is a call of the function"
 
     def test_functions_that_cannot_be_jobs(self, outbox: Outbox) -> None:
@@ -252,9 +259,17 @@ class TestBadInput:
             ({"name": "d", "on_dead": "block", "ordered": False}, "on_dead='block' is for ordered"),
             ({"name": "e", "on_dead": "block", "owner": None}, "on_dead='block' is for ordered"),
             ({"name": "f", "time_limit": 901}, "above the outbox.s claim_seconds"),
+            # `purge("export")` would delete letters of "export monthly".
+            ({"name": "export monthly"}, "none of them a blank"),
+            ({"name": "x" * 201}, "1 to 200 characters"),
         ):
             with pytest.raises(ConfigurationError, match=text):
                 outbox.job(**options)(fine)
+        take: Any
+        for take in (outbox.within, outbox.each_minute):
+            for no_function in (contextlib.nullcontext(), later, None):
+                with pytest.raises(TypeError, match="takes a plain function"):
+                    take(no_function)
 
     @pytest.mark.usefixtures("quick_retries")
     def test_datastore_being_away_is_an_error_of_the_message(

@@ -35,6 +35,10 @@ def define(unique: Any, base: Any = userlock.UserModel, **more: Any) -> Any:
     return type("DefinedModel", (base,), {k: v for k, v in names.items() if v is not None})
 
 
+async def _later(entity: Any) -> bool:
+    return False
+
+
 PLAIN = {"base": userlock.Model, "_lock_id_from_key": None}
 
 
@@ -85,6 +89,7 @@ def test_constraints_that_do_not_fit(
         {"properties": ("title",), "fold": {"other": str.casefold}},
         {"properties": ("title",), "fold": {"title": "casefold"}},
         {"properties": ("title",), "unless": 7},
+        {"properties": ("title",), "unless": _later},
         {"properties": ("title",), "name": ""},
         {"properties": ("title",), "name": "a=b"},
         {"properties": ("title",), "name": 3},
@@ -132,6 +137,9 @@ def row(value: Any, kind: Any = ndb.GenericProperty, **options: Any) -> Any:
 def test_different_values_have_different_rows() -> None:
     moment = datetime.datetime.fromisoformat("2024-03-14 09:30")
     values = ["1", 1, True, b"1", moment, moment.date(), moment.time(), ndb.Key("A", 1), ""]
+    values += [
+        ndb.Key("A", 1, **of) for of in ({"database": "d"}, {"namespace": "d"}, {"app": "d"})
+    ]
     rows = [row(value) for value in values]
     assert len(set(rows)) == len(values)
     assert all(each.kind() == ClaimRow._get_kind() for each in rows)

@@ -23,3 +23,21 @@ def test_it_is_idle_when_no_message_is_due(clock: ManualClock) -> None:
     assert not engine.wait_until_idle(0)
     engine.run_pending()
     assert engine.wait_until_idle(0)
+
+
+def test_a_job_that_raises_anything_ends_no_thread() -> None:
+    class TimeIsOut(BaseException):
+        """As gevent's."""
+
+    delivered: list[str] = []
+
+    def deliver(key: str) -> None:
+        delivered.append(key)
+        raise TimeIsOut
+
+    engine = InlineEngine(threads=1)
+    engine.connect(deliver)
+    engine.wake([Wake(key, f"name-{key}") for key in "ab"], 1)
+    assert engine.wait_until_idle(10)
+    engine.close()
+    assert delivered == ["a", "b"]

@@ -100,6 +100,8 @@ class InlineEngine:
                 self._running += 1
             try:
                 self._run(key)
+            except BaseException:  # such as a time-out of gevent's: the others are to run
+                log.exception("a job has ended its run; the relay will send it again")
             finally:
                 with self._changed:
                     self._running -= 1

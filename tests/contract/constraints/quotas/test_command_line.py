@@ -13,6 +13,7 @@ from tests.unit.cli.terminal import Terminal, in_thread
 from userlock.ndb.owners import in_namespace
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
+from userlock_emulator import Emulator
 
 
 @pytest.fixture
@@ -111,6 +112,16 @@ def test_an_owner_that_cannot_be_counted(
     assert outcome.code == 1
     assert "ann: cannot be counted: a \\x1b[2J plan" in outcome.out
     assert "\x1b" not in outcome.out
+
+
+def test_contention_at_one_owner_stops_no_others(
+    shelves: Shelves, terminal: Terminal, datastore: Emulator
+) -> None:
+    with datastore.faults.abort(4, kind="UserLockQuota"):  # the first one, and its retries
+        outcome = terminal.run("quota", "recount", "ann", "bob")
+    assert outcome.code == 1
+    assert "ann: cannot be counted: contention with other requests" in outcome.out
+    assert "2 owners checked, 1 job staged" in outcome.out
 
 
 def test_hidden_owners(shelves: Shelves, terminal: Terminal) -> None:

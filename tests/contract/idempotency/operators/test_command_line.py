@@ -15,6 +15,7 @@ from userlock.idempotency import Flows
 from userlock.lock.configuration import defaults
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
+from userlock_emulator import Emulator
 
 
 @pytest.fixture
@@ -175,6 +176,18 @@ def test_half_a_name(terminal: Terminal) -> None:
         outcome = terminal.run("flows", "complete", *arguments)
         assert outcome.code == 2
         assert "KEY and --user together" in outcome.err
+
+
+def test_contention_at_one_answer_stops_no_others(
+    shop: Shop, terminal: Terminal, datastore: Emulator
+) -> None:
+    with shop.flows.context():
+        shop.sell("ann", KEY)
+        shop.sell("bob", KEY)
+    terminal.clock.advance(24 * 3600 + 1)
+    with datastore.faults.abort(4, kind="UserLockRequest"):  # the first one, and its retries
+        outcome = terminal.run("reap")
+    assert (outcome.code, outcome.out) == (0, "1 answer removed\n")
 
 
 def test_answers_are_removed_when_they_are_no_longer_kept(shop: Shop, terminal: Terminal) -> None:

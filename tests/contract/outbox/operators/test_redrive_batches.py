@@ -276,6 +276,13 @@ def test_an_owner_in_conflict_all_the_time_stops_no_other(
     assert redriven(shop) == OWNERS
 
 
+def test_a_purge_leaves_a_row_in_conflict(shop: Shop, datastore: Emulator) -> None:
+    shop.put_dead(OWNERS)
+    with datastore.faults.abort(4, kind="UserLockJob"), shop.outbox.context():  # with its retries
+        assert len(list(shop.outbox.dead.purge())) == 19
+    assert len(dead(shop)) == 1
+
+
 @pytest.mark.usefixtures("quick_retries")
 def test_datastore_is_down(shop: Shop, datastore: Emulator) -> None:
     """It ends, and does not take each row for malformed."""
