@@ -16,15 +16,13 @@ from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urlencode, urlunsplit
 
 import redis
-from redis.backoff import NoBackoff
 from redis.credentials import CredentialProvider
-from redis.retry import Retry
-from redis.sentinel import MasterNotFoundError, Sentinel
 
 from userlock.apps import find_object
 from userlock.errors import ConfigurationError
 from userlock.stores.address import joined
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
+from userlock.stores.redis.sentinels import Sentinels
 from userlock.stores.urls import SECONDS, YES_NO, AddressError, options_of
 
 #: The begins of schemes, and what redis-py knows for them.
@@ -175,36 +173,14 @@ def client_of(named: Named) -> redis.Redis:
     tls = {name: value for name, value in given.items() if name.startswith("ssl_")}
     if issubclass(client.connection_pool.connection_class, redis.SSLConnection):
         tls["ssl"] = True
-    of_sentinels: dict[str, Any] = {
-        **tls,
-        **named.of_sentinels,
-        "socket_connect_timeout": named.options["connect_timeout"],
-        "socket_timeout": named.options["timeout"],
-        "retry": Retry(NoBackoff(), 0),  # another one is asked instead
-    }
-    sentinels: Any = _Sentinels(named.addresses, sentinel_kwargs=of_sentinels)  # type: ignore[no-untyped-call]
+    of_sentinels: dict[str, Any] = {**tls, **named.of_sentinels}
+    pools = [
+        redis.Redis(host, port, **of_sentinels).connection_pool for host, port in named.addresses
+    ]
+    sentinels = Sentinels(pools, named.options["connect_timeout"], named.options["timeout"])
     options = {name: given[name] for name in given if name not in ("host", "port", *tls)}
-    primary: redis.Redis = sentinels.master_for(named.service, **options, **tls)
+    primary: redis.Redis = sentinels.master_for(named.service, **options, **tls)  # type: ignore[no-untyped-call]
     return primary
-
-
-class _Sentinels(Sentinel):
-    """Sentinels, which each new connection asks. redis-py would keep its connections to them."""
-
-    def discover_master(self, service_name: str) -> tuple[str, int]:
-        try:
-            found: tuple[str, int] = super().discover_master(service_name)  # type: ignore[no-untyped-call]
-            return found
-        except MasterNotFoundError as error:  # some releases of redis-py show the password in it
-            refused = "AuthenticationError" in str(error)
-        finally:
-            for sentinel in self.sentinels:
-                sentinel.connection_pool.disconnect(inuse_connections=False)
-        count = len(self.sentinels)
-        raise MasterNotFoundError(
-            f"none of {count} Sentinels answers with a primary of {service_name!r}"
-            f"{'; they refuse user or password (sentinel_password=)' if refused else ''}"
-        )
 
 
 def _provider_of(name: str) -> CredentialProvider:
