@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import re
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urlencode, urlunsplit
@@ -23,7 +22,7 @@ from userlock.errors import ConfigurationError
 from userlock.stores.address import TimedCall, joined
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.redis.sentinels import Sentinels
-from userlock.stores.urls import SECONDS, YES_NO, AddressError, options_of
+from userlock.stores.urls import SECONDS, YES_NO, AddressError, options_of, tls_context
 
 #: The begins of schemes, and what redis-py knows for them.
 _CLIENTS = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}
@@ -36,6 +35,7 @@ _OF_TLS = (
     *("ssl_ca_certs", "ssl_ca_path", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname"),
     *("ssl_ciphers", "ssl_keyfile", "ssl_password"),
 )
+_TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 #: redis-py takes some malformed values, or fails later.
 _TRUTH = ("(?i:true|false|yes|no|[tfyn10])", "true or false")
 _FORMS = {
@@ -147,8 +147,9 @@ def _check_tls(
         if name in options:
             raise AddressError(f"{name} needs {secure}")
     ca = options.get("ssl_ca_certs", "")
-    if ca and not os.access(ca, os.R_OK):
-        raise AddressError("ssl_ca_certs= must be a readable file")
+    files = [options.get(name, "") for name in _TLS_FILES]
+    if any(files):  # redis-py reads them for each new connection
+        tls_context(*files, names=_TLS_FILES, password=options.get("ssl_password", ""))
     checked = over_tls and options.get("ssl_cert_reqs") != "none"
     if checked:
         options.setdefault("ssl_check_hostname", "true")  # redis-py 5 would check no name
