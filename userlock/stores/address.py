@@ -1,7 +1,7 @@
 """A server's address, looked up when needed within a time limit.
 
 `getaddrinfo` has no timeout and may take half a minute when name servers are down, while the site
-could go on without the lock. The same is true of the servers that issue credentials.
+could go on without the lock. So it is with servers that issue credentials.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import contextlib
 import functools
 import ipaddress
 import socket
+import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from userlock.clock import SYSTEM_CLOCK
 from userlock.fork import reset_in_child
-from userlock.waits import begun_in_thread
+from userlock.waits import begun_in_thread, locked
 
 _Answer = TypeVar("_Answer")
 
@@ -41,21 +42,24 @@ class TimedCall(Generic[_Answer]):
         reset_in_child(self._forget)
 
     def _forget(self) -> None:
+        self._mutex = threading.RLock()  # the garbage collector may release a lock at any time
         self._running: tuple[concurrent.futures.Future[_Answer], float] | None = None
 
     def result(self, seconds: float) -> _Answer:
         """Return what the function returns; `TimeoutError` if it takes longer."""
-        running = self._running
-        if running is None:
-            began = SYSTEM_CLOCK.now()
-            future = begun_in_thread(self._function, self._thread_name, or_here=True)
-            running = self._running = future, began + seconds
-        future, late_at = running
+        future, late_at = running = locked(self._mutex, self._begun, seconds)
         if not concurrent.futures.wait([future], max(late_at - SYSTEM_CLOCK.now(), 0)).done:
             raise TimeoutError(f"{self._words} takes over {seconds:g} s")
         if self._running is running:
             self._running = None
         return future.result()
+
+    def _begun(self, seconds: float) -> tuple[concurrent.futures.Future[_Answer], float]:
+        if self._running is None:
+            late_at = SYSTEM_CLOCK.now() + seconds
+            future = begun_in_thread(self._function, self._thread_name, or_here=True)
+            self._running = future, late_at
+        return self._running
 
 
 class Address:
