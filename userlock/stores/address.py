@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 
 from userlock.clock import SYSTEM_CLOCK
 from userlock.fork import reset_in_child
-from userlock.waits import begun_in_thread, locked
+from userlock.waits import Bell, begun_in_thread, locked
 
 _Answer = TypeVar("_Answer")
 
@@ -45,10 +45,15 @@ class TimedCall(Generic[_Answer]):
         self._mutex = threading.RLock()  # the garbage collector may release a lock at any time
         self._running: tuple[concurrent.futures.Future[_Answer], float] | None = None
 
-    def result(self, seconds: float) -> _Answer:
+    async def result(self, seconds: float) -> _Answer:
         """Return what the function returns; `TimeoutError` if it takes longer."""
         future, late_at = running = locked(self._mutex, self._begun, seconds)
-        if not concurrent.futures.wait([future], max(late_at - SYSTEM_CLOCK.now(), 0)).done:
+        left = late_at - SYSTEM_CLOCK.now()
+        if left > 0:
+            bell = Bell()
+            future.add_done_callback(lambda _: bell.ring())
+            await bell.sleep(left)
+        if not future.done():
             raise TimeoutError(f"{self._words} takes over {seconds:g} s")
         if self._running is running:
             self._running = None
@@ -71,14 +76,14 @@ class Address:
         find = functools.partial(_found, host, port)
         self._lookup = TimedCall(find, "userlock-resolve", f"the look-up of {host!r}")
 
-    def resolve(self, timeout: float) -> str:
+    async def resolve(self, timeout: float) -> str:
         """Return the host to connect to, as a number; an `OSError` after so many seconds.
 
         Each new connection asks again (they are rare), so that a server that moved is found.
         """
         with contextlib.suppress(ValueError):
             return str(ipaddress.ip_address(self.host))
-        return self._lookup.result(timeout)
+        return await self._lookup.result(timeout)
 
 
 def _found(host: str, port: int) -> str:

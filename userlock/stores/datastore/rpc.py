@@ -80,7 +80,7 @@ class Channel:
         self._inherited = self._inherited or bool(self._endpoint or self._given)
         self._endpoint = None
 
-    def endpoint(self) -> Endpoint:
+    async def endpoint(self) -> Endpoint:
         """Return the database; its client is made when it is first needed."""
         support = os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "1").lower()
         if self._inherited and self._endpoint is None and support in ("0", "false", "no"):
@@ -93,7 +93,7 @@ class Channel:
         if (endpoint := self._endpoint) is not None:
             return endpoint
         try:
-            return self._making.result(_MAKING_TIMEOUT)
+            return await self._making.result(_MAKING_TIMEOUT)
         except Exception as error:  # no project, no credentials
             raise_interrupt(error)
             raise StoreUnavailable(f"datastore: no client: {error}", sent=False) from error

@@ -50,7 +50,7 @@ class Sentinels(Sentinel):
                 self._servers = sorted(servers, key=lambda each: each is not server)
             if found != (self._primary.host, self._primary.port):
                 self._primary = Address(*found)
-            self._primary.resolve(self._connect_timeout)  # in time; redis-py looks it up again
+            run(self._primary.resolve, self._connect_timeout)  # redis-py looks it up again
             return found
         raise MasterNotFoundError(
             f"none of {len(servers)} Sentinels answers with a primary of {service_name!r} "

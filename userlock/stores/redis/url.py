@@ -23,6 +23,7 @@ from userlock.stores.address import TimedCall, joined
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.redis.sentinels import Sentinels
 from userlock.stores.urls import SECONDS, YES_NO, AddressError, options_of, tls_context
+from userlock.waits import run
 
 #: The begins of schemes, and what redis-py knows for them.
 _CLIENTS = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}
@@ -194,7 +195,7 @@ class _InTime(CredentialProvider):
         self._call = TimedCall(ask, "userlock-credentials", "the credential provider")
 
     def get_credentials(self) -> Any:
-        return self._call.result(_CREDENTIALS_TIMEOUT)
+        return run(self._call.result, _CREDENTIALS_TIMEOUT)
 
 
 def _provider_of(name: str) -> CredentialProvider:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -146,6 +147,19 @@ class TestClients:
         assert store.read("ann") is None
         assert len(made) == 1
         store.close()
+
+    def test_the_event_loop_goes_on_while_a_client_is_made(self, client: ndb.Client) -> None:
+        go_on = threading.Event()
+        store = DatastoreStore(client_factory=lambda: go_on.wait(20) and client, timeout=10)
+
+        async def read() -> bool:
+            reading = asyncio.create_task(store.aread("ann"))
+            await asyncio.sleep(0)
+            waits = not reading.done()
+            go_on.set()
+            return waits and await reading is None
+
+        assert asyncio.run(read())
 
     def test_a_client_that_was_given_stays_open(self, client: ndb.Client) -> None:
         store = DatastoreStore(client, timeout=10)
