@@ -161,8 +161,8 @@ class HeldLock:
 
     def _extend(self, seconds: float, by: float | None) -> _Outcome:
         if by is not None:
-            rest = self.expires_in
-            seconds = check_seconds("by", rest + by, least=0.001, most=leases.MAX_LEASE_SECONDS)
+            words, most = "the rest of the lease and by", leases.MAX_LEASE_SECONDS
+            seconds = check_seconds(words, self.expires_in + by, least=0.001, most=most)
         lease = self._lease
         # If the reply is lost, the request may have been carried out all the same.
         at_worst = self._service.clock.now() + seconds

@@ -1,23 +1,70 @@
 """A server's address, looked up when needed within a time limit.
 
 `getaddrinfo` has no timeout and may take half a minute when name servers are down, while the site
-could go on without the lock.
+could go on without the lock. So it is with servers that issue credentials.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import functools
 import ipaddress
 import socket
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
+from userlock.clock import SYSTEM_CLOCK
 from userlock.fork import reset_in_child
-from userlock.waits import begun_in_thread
+from userlock.waits import Bell, begun_in_thread, locked
+
+_Answer = TypeVar("_Answer")
 
 
 def joined(host: str, port: int) -> str:
     """Return an address as it is written: `host:port`, `[v6]:port`."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class TimedCall(Generic[_Answer]):
+    """A function that may block for long, called in a thread. Thread-safe; survives fork.
+
+    Callers share the call that runs. Once it is late they fail at once, and its answer is there for
+    the next caller.
+    """
+
+    def __init__(self, function: Callable[[], _Answer], thread_name: str, words: str) -> None:
+        self._function = function
+        self._thread_name = thread_name
+        self._words = words  # for what it does
+        self._forget()
+        reset_in_child(self._forget)
+
+    def _forget(self) -> None:
+        self._mutex = threading.RLock()  # the garbage collector may release a lock at any time
+        self._running: tuple[concurrent.futures.Future[_Answer], float] | None = None
+
+    async def result(self, seconds: float) -> _Answer:
+        """Return what the function returns; `TimeoutError` if it takes longer."""
+        future, late_at = running = locked(self._mutex, self._begun, seconds)
+        left = late_at - SYSTEM_CLOCK.now()
+        if left > 0:
+            bell = Bell()
+            future.add_done_callback(lambda _: bell.ring())
+            await bell.sleep(left)
+        if not future.done():
+            raise TimeoutError(f"{self._words} takes over {seconds:g} s")
+        if self._running is running:
+            self._running = None
+        return future.result()
+
+    def _begun(self, seconds: float) -> tuple[concurrent.futures.Future[_Answer], float]:
+        if self._running is None:
+            late_at = SYSTEM_CLOCK.now() + seconds
+            future = begun_in_thread(self._function, self._thread_name, or_here=True)
+            self._running = future, late_at
+        return self._running
 
 
 class Address:
@@ -26,36 +73,24 @@ class Address:
     def __init__(self, host: str, port: int) -> None:
         self.host = host
         self.port = port
-        self._lookup: concurrent.futures.Future[str] | None = None
-        reset_in_child(self._forget)
+        find = functools.partial(_found, host, port)
+        self._lookup = TimedCall(find, "userlock-resolve", f"the look-up of {host!r}")
 
-    def _forget(self) -> None:
-        self._lookup = None
-
-    def resolve(self, timeout: float) -> str:
+    async def resolve(self, timeout: float) -> str:
         """Return the host to connect to, as a number; an `OSError` after so many seconds.
 
-        The look-up runs in a thread of its own; an answer that comes too late is
-        there for the next caller.
+        Each new connection asks again (they are rare), so that a server that moved is found.
         """
         with contextlib.suppress(ValueError):
             return str(ipaddress.ip_address(self.host))
-        lookup = self._lookup
-        if lookup is None:
-            lookup = begun_in_thread(self._found, "userlock-resolve", or_here=True)
-            self._lookup = lookup
-        if not concurrent.futures.wait([lookup], timeout).done:
-            raise TimeoutError(f"cannot find {self.host!r}: the look-up takes over {timeout} s")
-        # Each new connection asks again (they are rare), so that a server that moved is found.
-        if self._lookup is lookup:
-            self._lookup = None
-        try:
-            return lookup.result()
-        except Exception as problem:  # UnicodeError for names that cannot be one, for instance
-            raise OSError(f"cannot find {self.host!r}: {problem}") from None
+        return await self._lookup.result(timeout)
 
-    def _found(self) -> str:
-        found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        # IPv4 first: such servers are mostly bound to it, and `localhost` names both.
-        found.sort(key=lambda entry: entry[0] != socket.AF_INET)
-        return str(found[0][4][0])
+
+def _found(host: str, port: int) -> str:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except Exception as problem:  # UnicodeError for names that cannot be one, for instance
+        raise OSError(f"cannot find {host!r}: {problem}") from None
+    # IPv4 first: such servers are mostly bound to it, and `localhost` names both.
+    found.sort(key=lambda entry: entry[0] != socket.AF_INET)
+    return str(found[0][4][0])

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Collection, Mapping
+import ssl
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
@@ -69,6 +70,29 @@ def shown_url(url: object, schemes: Collection[str] = SCHEMES) -> str:
         return f"{form['scheme']}://{form['place'] or ''}{database}{rest}"
     scheme = text.partition(":")[0].lower()
     return f"{scheme}://…" if scheme in schemes else "…"
+
+
+def tls_context(
+    ca: str, cert: str, key: str, *, names: Sequence[str], password: str = ""
+) -> ssl.SSLContext:
+    """Return how to check the server's certificate, and the one to show, if there is any.
+
+    `names`: those of the three options, for errors.
+    """
+    of_ca, of_cert, of_key = names
+    if key and not cert:
+        raise AddressError(f"{of_key}= is the key of {of_cert}=, which is missing")
+    words = f"{of_ca}= must be a readable file with certificates of authorities (PEM)"
+    try:
+        context = ssl.create_default_context(cafile=ca or None)
+        words = (
+            f"{of_cert}= and {of_key}= must be readable files with a certificate and its key (PEM)"
+        )
+        if cert:
+            context.load_cert_chain(cert, key or None, lambda: password)  # or OpenSSL would ask
+    except OSError:
+        raise AddressError(words) from None
+    return context
 
 
 def open_store(url: str) -> LeaseStore:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
+import certifi
 import google.auth
 import google.auth.exceptions
 import pytest
@@ -266,7 +268,10 @@ def test_an_unsafe_server_is_refused(
         ("rediss://host", True),
         ("valkeys://host?ssl_cert_reqs=optional", True),
         ("rediss://host?ssl_check_hostname=false", False),
-        (f"rediss://host?credentials=google&ssl_check_hostname=f&ssl_ca_certs={__file__}", False),
+        (
+            f"rediss://host?credentials=google&ssl_check_hostname=f&ssl_ca_certs={certifi.where()}",
+            False,
+        ),
         ("rediss://host?credentials=google", True),
         ("rediss://host?ssl_cert_reqs=none", False),
         ("redis://host", False),
@@ -386,6 +391,36 @@ def test_a_provider_that_fails(managed: SecuredRedis, monkeypatch: pytest.Monkey
         store.create("ann", b"first", 60)
     assert not caught.value.sent
     assert "s3cret" not in caught.value.reason
+
+
+def test_a_provider_that_hangs_is_not_waited_for(
+    managed: SecuredRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer is there for a later caller."""
+    answer = threading.Event()
+
+    def hang(self: Provider) -> tuple[str, str]:
+        answer.wait(20)
+        return "app", "first"
+
+    monkeypatch.setattr(Provider, "get_credentials", hang)
+    monkeypatch.setattr("userlock.stores.redis.url._CREDENTIALS_TIMEOUT", 0.1)
+    store = redis_store(managed.tls_url(credentials=f"{__name__}:provider"))
+    started = time.monotonic()
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match=r"provider failed .TimeoutError."):
+            store.create("ann", b"first", 60)
+    assert time.monotonic() - started < 10
+    answer.set()
+    wait_until(lambda: _answers(store))
+    store.close()
+
+
+def _answers(store: LeaseStore) -> bool:
+    with contextlib.suppress(StoreUnavailable):
+        store.read("ann")
+        return True
+    return False
 
 
 def test_a_token_of_google_as_password(

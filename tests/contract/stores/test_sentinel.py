@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 import uuid
 from collections.abc import Iterator
 
@@ -14,6 +15,8 @@ import userlock
 from tests.chaos.gauges import gauged
 from tests.clusters import SentinelGroup, until
 from tests.contract.stores.verbs import use
+from tests.faults.hostile import HostileServer, Reply
+from tests.faults.test_hostile import BOUND_BYTES, BOUND_SECONDS
 from userlock.admin.health import Verdict, examine
 from userlock.admin.redis import list_locks
 from userlock.errors import LockServiceUnavailable, LockTimeout
@@ -27,6 +30,8 @@ from userlock.testing import (
 )
 from userlock.waits import run
 
+_BREAKS = ("a slow line", "an endless line", "a huge value", "deep lists", "HTTP")
+_HOSTILE = [each for each in Reply.to("redis") if each.framed or each.name in _BREAKS]
 _PATIENT = "&socket_connect_timeout=5&socket_timeout=5"
 
 
@@ -93,8 +98,26 @@ def test_sentinels_with_a_password(group: SentinelGroup) -> None:
     service = userlock.LockService.from_url(url, outage="fail")
     with contextlib.closing(service), pytest.raises(LockServiceUnavailable) as caught:
         service.acquire("ann")
-    assert "they refuse user or password" in str(caught.value)
+    assert "invalid username-password pair" in str(caught.value)
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("reply", _HOSTILE, ids=lambda reply: reply.name)
+def test_a_hostile_sentinel_is_an_outage_in_time(group: SentinelGroup, reply: Reply) -> None:
+    """With another one behind it, it is none."""
+    with HostileServer(group.ports[0]) as server, server.answering(reply):
+        with contextlib.closing(open_store(f"redis+sentinel://{server.address}/app")) as store:
+            started = time.monotonic()
+            with pytest.raises(StoreUnavailable, match="none of 1 Sentinels"):
+                store.read("ann")
+            assert time.monotonic() - started < BOUND_SECONDS
+        assert server.answered
+        assert server.sent < BOUND_BYTES
+        if reply.slow:  # a patient one would wait for it
+            return
+        url = group.url(options=_PATIENT).replace(f":{group.ports[0]}", f":{server.port}")
+        with contextlib.closing(open_store(url)) as store:
+            assert store.read("ann") is None
 
 
 @pytest.mark.parametrize("how", ["killed", "stopped"])

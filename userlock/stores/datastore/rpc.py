@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import random
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -23,12 +22,15 @@ from userlock.datastore_rpc import Endpoint, Query
 from userlock.fork import reset_in_child
 from userlock.lock.store import RecordBusy, RecordRefused, StoreUnavailable
 from userlock.signals import raise_interrupt
+from userlock.stores.address import TimedCall
 from userlock.stores.datastore.rows import Row, read_row
 from userlock.waits import pause
 
 #: For one RPC, connecting included, in seconds. A hanging Datastore costs a request this, and a
 #: quarter of it to look, before the breaker opens.
 TIMEOUT = 0.4
+#: For making the client, in seconds: google-auth asks the platform's metadata server.
+_MAKING_TIMEOUT = 1.0
 
 _FIRST_DELAY = 0.02
 _MOST_DELAY = 0.5
@@ -70,16 +72,15 @@ class Channel:
         self._factory = client_factory
         self._namespace = namespace
         self._endpoint: Endpoint | None = None
-        self._lock = threading.Lock()
+        self._making = TimedCall(self._made, "userlock-client", "the look-up of credentials")
         self._inherited = False
         reset_in_child(self._start_again)
 
     def _start_again(self) -> None:
         self._inherited = self._inherited or bool(self._endpoint or self._given)
         self._endpoint = None
-        self._lock = threading.Lock()
 
-    def endpoint(self) -> Endpoint:
+    async def endpoint(self) -> Endpoint:
         """Return the database; its client is made when it is first needed."""
         support = os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "1").lower()
         if self._inherited and self._endpoint is None and support in ("0", "false", "no"):
@@ -89,20 +90,23 @@ class Channel:
                 "for that is off: set GRPC_ENABLE_FORK_SUPPORT=1, or fork before locks are used",
                 sent=False,
             )
-        with self._lock:
-            if self._endpoint is None:
-                try:
-                    client = self._factory() if self._given is None else self._given
-                    self._endpoint = Endpoint(client, self._namespace)
-                except Exception as error:  # no project, no credentials
-                    raise_interrupt(error)
-                    raise StoreUnavailable(f"datastore: no client: {error}", sent=False) from error
-            return self._endpoint
+        if (endpoint := self._endpoint) is not None:
+            return endpoint
+        try:
+            return await self._making.result(_MAKING_TIMEOUT)
+        except Exception as error:  # no project, no credentials
+            raise_interrupt(error)
+            raise StoreUnavailable(f"datastore: no client: {error}", sent=False) from error
+
+    def _made(self) -> Endpoint:
+        if self._endpoint is None:
+            client = self._factory() if self._given is None else self._given
+            self._endpoint = Endpoint(client, self._namespace)
+        return self._endpoint
 
     def close(self) -> None:
         """Close the client, if it is our own; the next RPC makes another."""
-        with self._lock:
-            endpoint, self._endpoint = self._endpoint, None
+        endpoint, self._endpoint = self._endpoint, None
         if endpoint is not None and self._given is None:
             endpoint.client.stub.close()
 

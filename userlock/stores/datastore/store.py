@@ -130,7 +130,7 @@ class DatastoreStore(WaitingStore):
         return cls(client_factory=client, **options)
 
     async def acreate(self, lock_id: str, record: bytes, ttl_seconds: float) -> object | None:
-        calls = self._calls(lock_id)
+        calls = await self._calls(lock_id)
         entity = rows.fresh(record, ttl_seconds, self._clock.wall()).entity(calls.key)
         result = await calls.commit(Mutation(insert=entity))
         if result is None:
@@ -142,7 +142,7 @@ class DatastoreStore(WaitingStore):
         return None if result is None else result.version
 
     async def aread(self, lock_id: str, *, hurry: bool = False) -> Stored | None:
-        row = await _living(self._calls(lock_id, hurry=hurry))
+        row = await _living(await self._calls(lock_id, hurry=hurry))
         return None if row is None else row.stored
 
     async def aswap(
@@ -150,7 +150,7 @@ class DatastoreStore(WaitingStore):
     ) -> object | None:
         if not _is_version(version):
             return None
-        calls = self._calls(lock_id)
+        calls = await self._calls(lock_id)
         entity = rows.fresh(record, ttl_seconds, self._clock.wall()).entity(calls.key)
         result = await calls.commit(Mutation(update=entity, base_version=version))
         return None if result is None else result.version
@@ -158,13 +158,13 @@ class DatastoreStore(WaitingStore):
     async def aremove(self, lock_id: str, version: object) -> bool:
         if not _is_version(version):
             return False
-        calls = self._calls(lock_id)
+        calls = await self._calls(lock_id)
         return await calls.commit(Mutation(delete=calls.key, base_version=version)) is not None
 
     async def aappend(self, lock_id: str, line: bytes) -> Stored | None:
         # After a broken connection the write id of the row tells whether that was done. If another
         # write came since, the line is appended again to a row in the same life.
-        calls, write_id = self._calls(lock_id), rows.new_write_id()
+        calls, write_id = await self._calls(lock_id), rows.new_write_id()
         in_doubt: tuple[Row, ConnectionBroken] | None = None
         while True:
             row = await _living(calls)
@@ -195,7 +195,7 @@ class DatastoreStore(WaitingStore):
 
     def connect(self) -> str:
         """Make the client, if there is none yet; return the name of its database."""
-        return self._channel.endpoint().name
+        return run(self._channel.endpoint).name
 
     def records(self, limit: int) -> Iterator[tuple[str, bool, Stored]]:
         """Return the locks that have a record: name, whether it is a hash, and the record."""
@@ -205,7 +205,7 @@ class DatastoreStore(WaitingStore):
             end = f"{self._prefix}{chr(ord(sign) + 1)}"
             cursor = b""
             while limit > 0:
-                batch = run(self._calls("").query, begin, end, min(limit, _BATCH), cursor)
+                batch = run(run(self._calls, "").query, begin, end, min(limit, _BATCH), cursor)
                 for result in batch.entity_results:
                     with contextlib.suppress(ValueError):  # not one of ours
                         row = rows.read_row(result, batch.read_time)
@@ -217,10 +217,10 @@ class DatastoreStore(WaitingStore):
                 limit -= len(batch.entity_results)
                 cursor = batch.end_cursor
 
-    def _calls(self, lock_id: str, *, hurry: bool = False) -> Calls:
+    async def _calls(self, lock_id: str, *, hurry: bool = False) -> Calls:
         timeout = self.timeout / 4 if hurry else self.timeout
         name = row_name(self._prefix, lock_id)
-        return Calls(self._channel.endpoint(), self._kind, name, self._clock, timeout)
+        return Calls(await self._channel.endpoint(), self._kind, name, self._clock, timeout)
 
 
 async def _living(calls: Calls) -> Row | None:

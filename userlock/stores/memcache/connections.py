@@ -60,6 +60,7 @@ from userlock.signals import raise_interrupt
 from userlock.stores.address import Address, joined
 from userlock.stores.pool import SLOW, NotHere, Pool
 from userlock.stores.stream import Refused, Stream, TooLong, number, words
+from userlock.waits import run
 
 _ERRORS = (b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR")
 #: Replies of the meta protocol to a change: the item's CAS number, or a refusal.
@@ -373,7 +374,7 @@ class Connections(Pool[Connection]):
         """Return a client of pymemcache: small packets at once, tight timeouts."""
         server: object = self._server
         if isinstance(server, Address):
-            host = server.resolve(self._connect_timeout)
+            host = run(server.resolve, self._connect_timeout)
             # A certificate is compared with the name, so the name is looked up again.
             server = (host if self._tls is None else server.host, server.port)
         return Client(

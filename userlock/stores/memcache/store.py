@@ -52,7 +52,7 @@ from userlock.stores.memcache.connections import (
 )
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.stream import Refused
-from userlock.stores.urls import YES_NO, AddressError, options_of
+from userlock.stores.urls import YES_NO, AddressError, options_of, tls_context
 from userlock.stores.verbs import WaitingStore
 
 #: A handshake of TLS takes three times as many round trips as connecting, and some computing.
@@ -281,9 +281,14 @@ def parse(parts: SplitResult) -> tuple[list[str], dict[str, Any]]:
             "a memcache:// URL has no user and password: there are none to log in with"
         )
     secure = parts.scheme == "memcaches"
-    files = {"ca": "", "cert": "", "key": ""} if secure else {}
+    files = ("ca", "cert", "key") if secure else ()
     options = options_of(
-        parts, forms=_FORMS, prefix="userlock", via_proxy="no", protocol="", **files
+        parts,
+        forms=_FORMS,
+        prefix="userlock",
+        via_proxy="no",
+        protocol="",
+        **dict.fromkeys(files, ""),
     )
     path = parts.path.strip("/")
     addresses = [parts.path] if path and not parts.netloc else parts.netloc.split(",")
@@ -297,23 +302,8 @@ def parse(parts: SplitResult) -> tuple[list[str], dict[str, Any]]:
         "prefix": options["prefix"],
         "via_proxy": options["via_proxy"] == "yes",
         "protocol": options["protocol"] or None,
-        "tls": _tls(**{name: options[name] for name in files}) if secure else None,
+        "tls": tls_context(*(options[name] for name in files), names=files) if secure else None,
     }
-
-
-def _tls(ca: str, cert: str, key: str) -> ssl.SSLContext:
-    """Return how to check the server's certificate, and the one to show, if there is any."""
-    if key and not cert:
-        raise AddressError("key= is the key of cert=, which is missing")
-    words = "ca= must be a readable file with certificates of authorities (PEM)"
-    try:
-        context = ssl.create_default_context(cafile=ca or None)
-        words = "cert= and key= must be readable files with a certificate and its key (PEM)"
-        if cert:
-            context.load_cert_chain(cert, key or None)
-    except OSError:
-        raise AddressError(words) from None
-    return context
 
 
 def shard_name(address: str) -> str:

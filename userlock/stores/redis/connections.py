@@ -232,7 +232,7 @@ class Connections(Pool[Connection]):
         if self._address is not None:
             # Those over TLS need the name, for the certificate, and look it up again; then
             # redis-py tries all its addresses.
-            host = self._address.resolve(self._connect_timeout)
+            host = await self._address.resolve(self._connect_timeout)
             if self._pool.connection_class is redis.Connection and not self.any_address:
                 options["host"] = host
         provider = self._options.get("credential_provider")

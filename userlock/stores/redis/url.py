@@ -10,22 +10,20 @@
 from __future__ import annotations
 
 import importlib
-import os
 import re
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urlencode, urlunsplit
 
 import redis
-from redis.backoff import NoBackoff
 from redis.credentials import CredentialProvider
-from redis.retry import Retry
-from redis.sentinel import MasterNotFoundError, Sentinel
 
 from userlock.apps import find_object
 from userlock.errors import ConfigurationError
-from userlock.stores.address import joined
+from userlock.stores.address import TimedCall, joined
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
-from userlock.stores.urls import SECONDS, YES_NO, AddressError, options_of
+from userlock.stores.redis.sentinels import Sentinels
+from userlock.stores.urls import SECONDS, YES_NO, AddressError, options_of, tls_context
+from userlock.waits import run
 
 #: The begins of schemes, and what redis-py knows for them.
 _CLIENTS = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}
@@ -38,6 +36,7 @@ _OF_TLS = (
     *("ssl_ca_certs", "ssl_ca_path", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname"),
     *("ssl_ciphers", "ssl_keyfile", "ssl_password"),
 )
+_TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 #: redis-py takes some malformed values, or fails later.
 _TRUTH = ("(?i:true|false|yes|no|[tfyn10])", "true or false")
 _FORMS = {
@@ -52,6 +51,8 @@ _FORMS = {
     "wait_replicas": ("[0-9]{1,2}", "a whole number"),
     "wake_ups": YES_NO,
 }
+#: For the answer of a credential provider, in seconds: that of a platform takes 0.05 s.
+_CREDENTIALS_TIMEOUT = 1.0
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
@@ -147,8 +148,9 @@ def _check_tls(
         if name in options:
             raise AddressError(f"{name} needs {secure}")
     ca = options.get("ssl_ca_certs", "")
-    if ca and not os.access(ca, os.R_OK):
-        raise AddressError("ssl_ca_certs= must be a readable file")
+    files = [options.get(name, "") for name in _TLS_FILES]
+    if any(files):  # redis-py reads them for each new connection
+        tls_context(*files, names=_TLS_FILES, password=options.get("ssl_password", ""))
     checked = over_tls and options.get("ssl_cert_reqs") != "none"
     if checked:
         options.setdefault("ssl_check_hostname", "true")  # redis-py 5 would check no name
@@ -175,36 +177,25 @@ def client_of(named: Named) -> redis.Redis:
     tls = {name: value for name, value in given.items() if name.startswith("ssl_")}
     if issubclass(client.connection_pool.connection_class, redis.SSLConnection):
         tls["ssl"] = True
-    of_sentinels: dict[str, Any] = {
-        **tls,
-        **named.of_sentinels,
-        "socket_connect_timeout": named.options["connect_timeout"],
-        "socket_timeout": named.options["timeout"],
-        "retry": Retry(NoBackoff(), 0),  # another one is asked instead
-    }
-    sentinels: Any = _Sentinels(named.addresses, sentinel_kwargs=of_sentinels)  # type: ignore[no-untyped-call]
+    of_sentinels: dict[str, Any] = {**tls, **named.of_sentinels}
+    pools = [
+        redis.Redis(host, port, **of_sentinels).connection_pool for host, port in named.addresses
+    ]
+    sentinels = Sentinels(pools, named.options["connect_timeout"], named.options["timeout"])
     options = {name: given[name] for name in given if name not in ("host", "port", *tls)}
-    primary: redis.Redis = sentinels.master_for(named.service, **options, **tls)
+    primary: redis.Redis = sentinels.master_for(named.service, **options, **tls)  # type: ignore[no-untyped-call]
     return primary
 
 
-class _Sentinels(Sentinel):
-    """Sentinels, which each new connection asks. redis-py would keep its connections to them."""
+class _InTime(CredentialProvider):
+    """A provider that is waited for within a time limit. The nodes of a cluster share it."""
 
-    def discover_master(self, service_name: str) -> tuple[str, int]:
-        try:
-            found: tuple[str, int] = super().discover_master(service_name)  # type: ignore[no-untyped-call]
-            return found
-        except MasterNotFoundError as error:  # some releases of redis-py show the password in it
-            refused = "AuthenticationError" in str(error)
-        finally:
-            for sentinel in self.sentinels:
-                sentinel.connection_pool.disconnect(inuse_connections=False)
-        count = len(self.sentinels)
-        raise MasterNotFoundError(
-            f"none of {count} Sentinels answers with a primary of {service_name!r}"
-            f"{'; they refuse user or password (sentinel_password=)' if refused else ''}"
-        )
+    def __init__(self, provider: CredentialProvider) -> None:
+        ask = provider.get_credentials
+        self._call = TimedCall(ask, "userlock-credentials", "the credential provider")
+
+    def get_credentials(self) -> Any:
+        return run(self._call.result, _CREDENTIALS_TIMEOUT)
 
 
 def _provider_of(name: str) -> CredentialProvider:
@@ -212,9 +203,9 @@ def _provider_of(name: str) -> CredentialProvider:
     if name == "google":
         # Google's client takes long to import.
         module = importlib.import_module("userlock.stores.redis.google_tokens")
-        provider: CredentialProvider = module.GoogleTokens()
-        return provider
+        return _InTime(module.GoogleTokens())
     try:
-        return find_object(name, CredentialProvider, "credential provider", "credentials")
+        found = find_object(name, CredentialProvider, "credential provider", "credentials")
+        return _InTime(found)
     except ConfigurationError as error:
         raise AddressError(f"credentials= is google, or names a provider: {error}") from None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -117,6 +119,47 @@ class TestClients:
         assert read(store).record == b"first", "it connects again"
         assert len(made) == 2
         store.close()
+
+    @pytest.mark.usefixtures("client")
+    def test_a_client_whose_making_hangs_is_not_waited_for(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As with a silent metadata server. It is there for a later caller."""
+        go_on = threading.Event()
+        made: list[ndb.Client] = []
+
+        def factory() -> ndb.Client:
+            go_on.wait(20)
+            made.append(ndb.Client())
+            return made[-1]
+
+        store = DatastoreStore(client_factory=factory, timeout=10)
+        started = time.monotonic()
+        with monkeypatch.context() as patch:
+            patch.setattr("userlock.stores.datastore.rpc._MAKING_TIMEOUT", 0.1)
+            for _ in range(2):
+                with pytest.raises(StoreUnavailable, match=r"no client: .* takes over") as caught:
+                    store.read("ann")
+                assert not caught.value.sent
+        assert time.monotonic() - started < 10
+        go_on.set()
+        wait_until(lambda: made)
+        assert store.read("ann") is None
+        assert len(made) == 1
+        store.close()
+
+    def test_the_event_loop_goes_on_while_a_client_is_made(self, client: ndb.Client) -> None:
+        go_on = threading.Event()
+        store = DatastoreStore(client_factory=lambda: go_on.wait(20) and client, timeout=10)
+
+        async def read() -> bool:
+            reading = asyncio.create_task(store.aread("ann"))
+            await asyncio.sleep(0)
+            waits = not reading.done()
+            go_on.set()
+            return waits and await reading is None
+
+        assert asyncio.run(read())
 
     def test_a_client_that_was_given_stays_open(self, client: ndb.Client) -> None:
         store = DatastoreStore(client, timeout=10)
