@@ -236,7 +236,7 @@ def _round_trips(client: Any) -> Table:
     jobs = {
         "a job": outbox.job(name="plain")(lambda user_id: None),
         "transactional=True": outbox.job(name="within", transactional=True)(lambda user_id: None),
-        "owner=None": outbox.job(name="of nobody", owner=None)(lambda user_id: None),
+        "owner=None": outbox.job(name="of-nobody", owner=None)(lambda user_id: None),
     }
     with client.context():
         found = [each for name, job in jobs.items() for each in _trips(client, outbox, name, job)]

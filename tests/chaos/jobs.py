@@ -72,7 +72,7 @@ KINDS: Mapping[str, Kind] = {
     "transactional": Kind(transactional=True),
     "unordered": Kind(transactional=True, ordered=False),
     "poisoned": Kind(transactional=False, attempts=FEW_ATTEMPTS),
-    "poisoned transactional": Kind(transactional=True, attempts=FEW_ATTEMPTS),
+    "poisoned-transactional": Kind(transactional=True, attempts=FEW_ATTEMPTS),
 }
 
 

@@ -16,7 +16,7 @@ _KINDS = {
     "transactional": 10,
     "unordered": 3,
     "poisoned": 1,
-    "poisoned transactional": 1,
+    "poisoned-transactional": 1,
 }
 _FAILURES = {0: 12, 1: 3, 2: 1}
 _FAILURES_LENGTHY = {0: 1, 1: 2, 2: 1}

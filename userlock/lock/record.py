@@ -6,7 +6,8 @@ appended, one entry per line:
     ["4f01","interactive",1763640000.1234,60.0,"web-1/77","POST /answers"]
     +i 4f02 1763640000.150 ["web-2/12","GET /badges"]   4f02 waits, interactive
     +b 4f03 1763640000.170 ["jobs-1/9","nightly"]       4f03 waits, batch
-    ^ 4f03                                              4f03 has aged: ranks as interactive
+    ^ 4f03                                              4f03 has aged: ranks as interactive, and
+                                                        so does batch that is queued before it
     = 4f02                                              4f02 is done: it has timed out
     ! 4f01 ["another lock",1763640000.2,"4f05"]         the holder waits for another lock, as 4f05
     = 4f01                                              the holder is done: the lock is free
@@ -182,6 +183,8 @@ class Record:
         #: The waiters, in the order of service.
         self._queue = _in_order(self._lines.values()) if again else list(self._lines)
         if b"\n+b " in text or b"\n~b " in text:
+            if self._aged:
+                self._age_those_before()
             self._queue.sort(key=self._ranks_as_batch)
         self.released = self.holder.token.encode() in self._done
         self.lapsed = stored.lapsed
@@ -245,6 +248,17 @@ class Record:
             return None
 
     # --- the queue --------------------------------------------------------------------------
+
+    def _age_those_before(self) -> None:
+        """Let batch that is queued before an aged waiter rank with it: it may not have noted yet
+        that it has aged as well."""
+        assert self._aged is not None
+        behind = False
+        for token in reversed(self._queue):
+            if token in self._aged:
+                behind = True
+            elif behind and self._lines[token][_PRIORITY] == b"b":
+                self._aged[token] = None
 
     def _ranks_as_batch(self, token: bytes) -> bool:
         return self._lines[token][_PRIORITY] == b"b" and token not in (self._aged or ())

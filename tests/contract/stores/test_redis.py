@@ -121,7 +121,9 @@ class TestReleases:
         rows = [
             (b"", b""),
             (b"\n+b b1\n+b b2", b"b1"),
-            (b"\n+b b1\n+b b2\n^ b2", b"b2"),
+            (b"\n+b b1\n+i i1\n+b b2\n^ b2", b"b1"),
+            (b"\n+b b1\n+i i1\n+b b2\n^ b2\n= b2", b"i1"),
+            (b"\n+i i1\n+b b1\n^ b1", b"i1"),
             (b"\n+b b1\n+i i1\n~i i2", b"i1"),
             (b"\n+i i1\n~i i2\n= i1 1.5", b"i2"),
             (b"\n+i i1 x\n+i i11\n= i1", b"i11"),

@@ -92,11 +92,12 @@ class TestQueue:
         assert not log.joined_by("a", priority="batch").record.interactive_waits()
 
     def test_batch_that_has_aged_ranks_as_interactive(self, log: Log) -> None:
-        """By the begin of its wait: from then on no later request can pass it."""
-        log.joined_by("a", "b", priority="batch").joined_by("c")
-        log.add(aged(log["b"].token)).joined_by("d")
-        assert log.queue == ["b", "c", "d", "a"]
-        assert [waiter.aged for waiter in log.record.waiters()] == [True, False, False, False]
+        """By the begin of its wait: from then on no later request can pass it. Nor does it pass
+        batch that has waited for longer, and has not noted yet that it has aged."""
+        log.joined_by("a", priority="batch").joined_by("b").joined_by("c", "d", priority="batch")
+        log.add(aged(log["c"].token)).joined_by("e")
+        assert log.queue == ["a", "b", "c", "e", "d"]
+        assert [each.aged for each in log.record.waiters()] == [True, False, True, False, False]
         assert log.record.interactive_waits()
 
     def test_the_end_may_come_before_the_beginning(self, log: Log) -> None:

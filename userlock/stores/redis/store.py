@@ -134,13 +134,18 @@ local function marked(mark)
     end
     return tokens
 end
-local first, gone, aged = nil, marked('\\n= '), marked('\\n^ ')
+local earliest, first, gone, aged = nil, nil, marked('\\n= '), marked('\\n^ ')
 for rank, token in found:gmatch('\\n[+~]([ib]) (%S+)') do
     if not gone[token] then
-        first = first or token
-        if rank == 'i' or aged[token] then first = token break end
+        earliest = earliest or token
+        if aged[token] then first = earliest break end
+        if rank == 'i' then
+            first = first or token
+            if not next(aged) then break end
+        end
     end
 end
+first = first or earliest
 if first then
     local news = first .. ' '
     if #found <= {_MOST_NEWS} then news = news .. found end

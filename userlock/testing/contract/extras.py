@@ -82,12 +82,12 @@ class WakeContract(StoreContract):
 
     def test_batch_that_has_aged_comes_in_its_turn(self, store: LeaseStore) -> None:
         crowd = _Crowd(store)
-        crowd.joins(Priority.BATCH)
-        old = crowd.joins(Priority.BATCH)
+        older, old = crowd.joins(Priority.BATCH), crowd.joins(Priority.BATCH)
         young = crowd.joins()
-        found(store.append("ann", aged(old)))
+        found(store.append("ann", aged(old)))  # so the older one counts as aged, too
         crowd.ends(crowd.holder)
-        crowd.is_woken(old)
+        crowd.is_woken(older)
+        crowd.sleeps_on(old)
         crowd.sleeps_on(young)
 
     def test_waiters_that_left_are_passed(self, store: LeaseStore) -> None:
