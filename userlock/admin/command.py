@@ -6,6 +6,7 @@ A command is a function with the decorator `command`. Its docstring is its help.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import inspect
 import json
@@ -21,6 +22,7 @@ from userlock.events import Listeners
 from userlock.ids import NAMESPACE, are_plain
 from userlock.lock.lease import check_lock_id
 from userlock.lock.service import LockService
+from userlock.lock.store import StoreUnavailable
 from userlock.stores.urls import open_store, shown_url
 from userlock.words import escaped
 
@@ -55,7 +57,11 @@ class CommandError(Exception):
 
 
 def connect(url: str, clock: Clock) -> LockService:
-    return LockService(open_store(url), outage="fail", listeners=Listeners(), clock=clock)
+    store = open_store(url)
+    if hasattr(store, "connect"):  # Datastore's
+        with contextlib.suppress(StoreUnavailable):  # the first verb says why
+            store.connect()
+    return LockService(store, outage="fail", listeners=Listeners(), clock=clock)
 
 
 class AnswerNotWritten(Exception):

@@ -44,7 +44,8 @@ class PriorityPolicy:
             `TooManyWaiting`. None: as the scope says, which in a web request is the integration's
             `max_waiting`, and otherwise no limit.
         ages_after: batch that has waited so long, in seconds, ranks with interactive requests, so
-            that a stream of interactive requests cannot keep it waiting for ever. None: never.
+            that a stream of interactive requests cannot keep it waiting for ever. None: never by
+            itself.
     """
 
     lock_timeout: float = 60.0

@@ -351,7 +351,7 @@ def models_without_policy(package: str) -> list[type]:
     """
     if package not in sys.modules:
         raise ValueError(
-            f"no module {package!r} is imported. To fix it: import it, or correct this"
+            f"no module {package!r} is imported. To fix it: import it, or correct the name"
         )
 
     def below(cls: Any) -> Iterator[type]:

@@ -25,7 +25,8 @@ from collections.abc import Callable, Iterator
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, ParamSpec, TypeVar, overload
 
-from google.api_core.exceptions import Aborted, GoogleAPIError, RetryError
+from google.api_core.exceptions import Aborted, GoogleAPIError, InvalidArgument, RetryError
+from google.auth.exceptions import GoogleAuthError
 from google.cloud import ndb
 from google.cloud.ndb import tasklets
 from google.cloud.ndb.exceptions import NestedRetryException
@@ -36,7 +37,6 @@ from userlock.errors import UserLockError
 from userlock.ids import quoted
 from userlock.lock.held_lock import HeldLock, notes_of
 from userlock.lock.scope import current_scope
-from userlock.ndb.client import DATASTORE_ERRORS
 from userlock.ndb.context import (
     Attempt,
     Books,
@@ -263,8 +263,10 @@ def is_conflict(error: BaseException) -> bool:
 
 
 def is_outage(error: BaseException) -> bool:
-    """Return whether Datastore does not answer, which concerns all rows; contention is of one."""
-    return isinstance(error, DATASTORE_ERRORS) and not is_conflict(error)
+    """Return whether Datastore does not answer, which concerns all rows, not this one alone."""
+    error = undisguised(error)
+    of_one = isinstance(error, InvalidArgument) or is_conflict(error)
+    return isinstance(error, GoogleAPIError | GoogleAuthError) and not of_one
 
 
 def failure_text(error: BaseException) -> str:
@@ -396,11 +398,11 @@ def call_to_end(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None
     name = getattr(function, "__qualname__", function)
     try:
         result = function(*args, **kwargs)
+        if isinstance(result, tasklets.Future):
+            result.result()
     except CancelledError as error:
         raise RuntimeError(f"{name} has run a task that was cancelled") from error
-    if isinstance(result, tasklets.Future):
-        result.result()
-    elif isinstance(result, CoroutineType | GeneratorType | AsyncGeneratorType):
+    if isinstance(result, CoroutineType | GeneratorType | AsyncGeneratorType):
         raise TypeError(
             f"{name} has returned a {type(result).__name__}, which nobody runs. To fix it: run it "
             f"inside"

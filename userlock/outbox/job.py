@@ -283,7 +283,11 @@ class Job(Generic[_P, _R]):
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"job {self.name}: {error}") from None
-        owner = check_lock_id(bound.arguments.get(self._first)) if self.has_owner else None
+        owner = None
+        if self.has_owner:
+            if self._first not in bound.arguments:
+                raise TypeError(f"job {self.name}: its owner, {self._first}, is missing")
+            owner = check_lock_id(bound.arguments[self._first])
         tier = self.tier if tier is None else tier
         if not self._waker.knows(tier):
             raise ValueError(f"job {self.name}: the outbox has no tier {tier!r:.80}")

@@ -21,17 +21,24 @@ from userlock.waits import Bell, begun_in_thread, locked
 
 _Answer = TypeVar("_Answer")
 
+#: For how long an answer that came late is given to the next caller, in seconds.
+_GOOD_SECONDS = 30.0
+
 
 def joined(host: str, port: int) -> str:
     """Return an address as it is written: `host:port`, `[v6]:port`."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+class TooLate(TimeoutError):
+    """The answer of a `TimedCall` has not come in time."""
+
+
 class TimedCall(Generic[_Answer]):
     """A function that may block for long, called in a thread. Thread-safe; survives fork.
 
     Callers share the call that runs. Once it is late they fail at once, and its answer is there for
-    the next caller.
+    the next caller, for a while.
     """
 
     def __init__(self, function: Callable[[], _Answer], thread_name: str, words: str) -> None:
@@ -46,24 +53,31 @@ class TimedCall(Generic[_Answer]):
         self._running: tuple[concurrent.futures.Future[_Answer], float] | None = None
 
     async def result(self, seconds: float) -> _Answer:
-        """Return what the function returns; `TimeoutError` if it takes longer."""
+        """Return what the function returns; `TooLate` if it takes longer."""
         future, late_at = running = locked(self._mutex, self._begun, seconds)
-        left = late_at - SYSTEM_CLOCK.now()
-        if left > 0:
-            bell = Bell()
-            future.add_done_callback(lambda _: bell.ring())
-            await bell.sleep(left)
-        if not future.done():
-            raise TimeoutError(f"{self._words} takes over {seconds:g} s")
-        if self._running is running:
-            self._running = None
-        return future.result()
+        try:
+            left = late_at - SYSTEM_CLOCK.now()
+            if left > 0:
+                bell = Bell()
+                future.add_done_callback(lambda _: bell.ring())
+                await bell.sleep(left)
+            if not future.done():
+                raise TooLate(f"{self._words} takes over {seconds:g} s")
+            if self._running is running:
+                self._running = None
+            return future.result()
+        finally:
+            del future, running  # which keep the error, whose frames would keep them
 
     def _begun(self, seconds: float) -> tuple[concurrent.futures.Future[_Answer], float]:
-        if self._running is None:
-            late_at = SYSTEM_CLOCK.now() + seconds
-            future = begun_in_thread(self._function, self._thread_name, or_here=True)
-            self._running = future, late_at
+        now = SYSTEM_CLOCK.now()
+        if self._running is not None:
+            future, late_at = self._running
+            is_old = now > late_at + _GOOD_SECONDS
+            if not future.done() or not (is_old or future.exception()):
+                return self._running
+        future = begun_in_thread(self._function, self._thread_name, or_here=True)
+        self._running = future, now + seconds
         return self._running
 
 

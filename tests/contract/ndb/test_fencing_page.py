@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from userlock_emulator import Emulator
 PAGE = Page("docs/fencing.md")
 MODEL = PAGE.take("python", "WriteIdProperty")
 ALLOCATED = PAGE.take("python", "allocate_ids")
-DOCTOR = PAGE.take("sh", "userlock doctor")
 ASKED_BEFORE = PAGE.take("python", "get_async")
 
 
@@ -65,10 +63,8 @@ def test_without_one_it_is_in_doubt(names: dict[str, Any], datastore: Emulator) 
             names["VideoLog"](learner_id="ann").put()
 
 
-def test_the_command(datastore: Emulator) -> None:
-    program, *arguments = shlex.split(DOCTOR.text)
-    assert program == "userlock"
-    done = run_python("-m", program, *arguments, env=datastore.env)
+def test_the_self_test(datastore: Emulator) -> None:
+    done = run_python("-m", "userlock", "doctor", "--datastore", env=datastore.env)
     assert done.returncode == 0, done.stderr
     assert "base_version" in done.stdout
 

@@ -439,6 +439,18 @@ def test_a_context_that_swallows_an_error_ends_no_job(
     assert points() == (1 if transactional else 2)
 
 
+def test_a_tasklet_whose_own_task_is_cancelled_has_failed(box: Box) -> None:
+    @box.outbox.job(name="work")
+    @ndb.tasklet
+    def work(user_id: str) -> Any:
+        yield Learner.get_by_id_async(user_id)
+        raise asyncio.CancelledError
+
+    work.stage_now("ann")
+    box.mailbox.deliver_all()
+    assert box.runs == [("work", "failed", 1)]
+
+
 def test_a_job_that_returns_what_nobody_runs_has_failed(box: Box) -> None:
     async def later(user_id: str) -> None: ...
 

@@ -98,7 +98,7 @@ def test_sentinels_with_a_password(group: SentinelGroup) -> None:
     service = userlock.LockService.from_url(url, outage="fail")
     with contextlib.closing(service), pytest.raises(LockServiceUnavailable) as caught:
         service.acquire("ann")
-    assert "invalid username-password pair" in str(caught.value)
+    assert "give sentinel_username= and sentinel_password=" in str(caught.value)
     assert "s3cret" not in str(caught.value)
 
 

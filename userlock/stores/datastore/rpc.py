@@ -8,6 +8,7 @@ https://github.com/grpc/grpc/blob/master/doc/fork_support.md.
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 from collections.abc import Callable
@@ -69,10 +70,9 @@ class Channel:
         self, client: Any, client_factory: Callable[[], Any], namespace: str | None
     ) -> None:
         self._given = client
-        self._factory = client_factory
-        self._namespace = namespace
         self._endpoint: Endpoint | None = None
-        self._making = TimedCall(self._made, "userlock-client", "the look-up of credentials")
+        make = functools.partial(_endpoint_of, client, client_factory, namespace)
+        self._making = TimedCall(make, "userlock-client", "the look-up of credentials")
         self._inherited = False
         reset_in_child(self._start_again)
 
@@ -80,8 +80,8 @@ class Channel:
         self._inherited = self._inherited or bool(self._endpoint or self._given)
         self._endpoint = None
 
-    async def endpoint(self) -> Endpoint:
-        """Return the database; its client is made when it is first needed."""
+    async def endpoint(self, seconds: float | None = None) -> Endpoint:
+        """Return the database; its client is made when it is first needed, within that time."""
         support = os.environ.get("GRPC_ENABLE_FORK_SUPPORT", "1").lower()
         if self._inherited and self._endpoint is None and support in ("0", "false", "no"):
             # An RPC would hang, whatever its time-out and however new its channel.
@@ -93,22 +93,21 @@ class Channel:
         if (endpoint := self._endpoint) is not None:
             return endpoint
         try:
-            return await self._making.result(_MAKING_TIMEOUT)
+            self._endpoint = endpoint = await self._making.result(seconds or _MAKING_TIMEOUT)
         except Exception as error:  # no project, no credentials
             raise_interrupt(error)
             raise StoreUnavailable(f"datastore: no client: {error}", sent=False) from error
-
-    def _made(self) -> Endpoint:
-        if self._endpoint is None:
-            client = self._factory() if self._given is None else self._given
-            self._endpoint = Endpoint(client, self._namespace)
-        return self._endpoint
+        return endpoint
 
     def close(self) -> None:
         """Close the client, if it is our own; the next RPC makes another."""
         endpoint, self._endpoint = self._endpoint, None
         if endpoint is not None and self._given is None:
             endpoint.client.stub.close()
+
+
+def _endpoint_of(client: Any, factory: Callable[[], Any], namespace: str | None) -> Endpoint:
+    return Endpoint(factory() if client is None else client, namespace)
 
 
 class Calls:

@@ -69,6 +69,8 @@ _FORMS = {
 }
 #: The longest time-out that a URL may name.
 _MOST_SECONDS = 60
+#: For making the client where nobody else waits.
+_CONNECT_SECONDS = 30.0
 #: How many rows a query reads at once.
 _BATCH = 300
 
@@ -194,8 +196,11 @@ class DatastoreStore(WaitingStore):
         self._channel.close()
 
     def connect(self) -> str:
-        """Make the client, if there is none yet; return the name of its database."""
-        return run(self._channel.endpoint).name
+        """Make the client, if there is none yet; return the name of its database.
+
+        For a command line, which can wait: google-auth may have to ask gcloud for the project.
+        """
+        return run(self._channel.endpoint, _CONNECT_SECONDS).name
 
     def records(self, limit: int) -> Iterator[tuple[str, bool, Stored]]:
         """Return the locks that have a record: name, whether it is a hash, and the record."""

@@ -24,7 +24,7 @@ from redis.credentials import CredentialProvider, UsernamePasswordCredentialProv
 from redis.retry import Retry
 
 from userlock.lock.store import RecordRefused, StoreUnavailable
-from userlock.stores.address import Address, joined
+from userlock.stores.address import Address, TimedCall, TooLate, joined
 from userlock.stores.pool import NotHere, Pool
 from userlock.stores.stream import MOST_BYTES, Place, Refused, Stream, number, words
 from userlock.waits import run
@@ -62,6 +62,8 @@ _QUOTED = re.compile(r"""(?<!\w)(['"`])([^'"`]*)""")
 #: server its name and version.
 _PARAMETERS = inspect.signature(redis.connection.AbstractConnection.__init__).parameters
 _NAMES = ("driver_info",) if "driver_info" in _PARAMETERS else ("lib_name", "lib_version")
+#: For the answer of a credential provider, in seconds: that of a platform takes 0.05 s.
+_CREDENTIALS_TIMEOUT = 1.0
 #: Options of a client for notifications that come without a question.
 _NOTIFICATIONS = ("maint_notifications_config", "maint_notifications_pool_handler")
 
@@ -213,6 +215,11 @@ class Connections(Pool[Connection]):
             "socket_connect_timeout": connect_timeout,
             "protocol": 2,  # one round trip less for a new connection
         }
+        provider = self._options.get("credential_provider")
+        self._provider: TimedCall[Any] | None = None
+        if provider is not None:
+            ask = provider.get_credentials
+            self._provider = TimedCall(ask, "userlock-credentials", "the credential provider")
         host = self._options.get("host")
         self._address = Address(host, int(self._options.get("port", 6379))) if host else None
         if self._address:
@@ -235,9 +242,8 @@ class Connections(Pool[Connection]):
             host = await self._address.resolve(self._connect_timeout)
             if self._pool.connection_class is redis.Connection and not self.any_address:
                 options["host"] = host
-        provider = self._options.get("credential_provider")
-        if provider is not None:  # asked now: the connection has its short deadline for itself
-            options["credential_provider"] = _fetched(provider)
+        if self._provider is not None:  # asked now: the connection has its deadline for itself
+            options["credential_provider"] = await self._credentials(self._provider)
         raw, handshake = self._raw(self._timeout if timeout is None else timeout, **options)
         try:
             raw.connect()
@@ -251,6 +257,20 @@ class Connections(Pool[Connection]):
             raw.disconnect()
             raise
         return handshake.connection
+
+    async def _credentials(self, provider: TimedCall[Any]) -> CredentialProvider:
+        """Return a provider of the credentials that the client's gives now."""
+        try:
+            *user, password = await provider.result(_CREDENTIALS_TIMEOUT)
+        except redis.RedisError:
+            raise
+        except TooLate as error:
+            raise redis.AuthenticationError(str(error)) from None
+        except Exception as error:  # it is the app's: its words may have a secret
+            raise redis.AuthenticationError(
+                f"the credential provider failed ({type(error).__name__})"
+            ) from error
+        return UsernamePasswordCredentialProvider(user[0] if user else None, password)
 
     async def apart(self) -> Connection:
         """Return a connection that is in no pool, in a task by a thread that makes it."""
@@ -273,16 +293,3 @@ class Connections(Pool[Connection]):
         trouble = StoreUnavailable(f"redis at {self.name}: {what}", sent=sent, slow=slow)
         trouble.known = isinstance(error, TooFewReplicas)
         return trouble
-
-
-def _fetched(provider: CredentialProvider) -> CredentialProvider:
-    """Return a provider of the credentials that this one gives now."""
-    try:
-        *user, password = provider.get_credentials()
-    except redis.RedisError:
-        raise
-    except Exception as error:  # it is the app's: its words may have a secret
-        raise redis.AuthenticationError(
-            f"the credential provider failed ({type(error).__name__})"
-        ) from error
-    return UsernamePasswordCredentialProvider(user[0] if user else None, password)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from redis.exceptions import AuthenticationError
 from redis.sentinel import MasterNotFoundError, Sentinel
 
 from userlock.lock.store import StoreUnavailable
@@ -45,6 +46,8 @@ class Sentinels(Sentinel):
                 found = run(server.ask_apart, _named, None, service_name.encode())
             except StoreUnavailable as trouble:
                 reason = trouble.reason
+                if isinstance(trouble.__cause__, AuthenticationError):
+                    reason += " To fix it: give sentinel_username= and sentinel_password="
                 continue
             if server is not servers[0]:  # next time this one is asked first
                 self._servers = sorted(servers, key=lambda each: each is not server)

@@ -19,11 +19,10 @@ from redis.credentials import CredentialProvider
 
 from userlock.apps import find_object
 from userlock.errors import ConfigurationError
-from userlock.stores.address import TimedCall, joined
+from userlock.stores.address import joined
 from userlock.stores.pool import CONNECT_TIMEOUT, REPLY_TIMEOUT
 from userlock.stores.redis.sentinels import Sentinels
 from userlock.stores.urls import SECONDS, YES_NO, AddressError, options_of, tls_context
-from userlock.waits import run
 
 #: The begins of schemes, and what redis-py knows for them.
 _CLIENTS = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}
@@ -51,8 +50,6 @@ _FORMS = {
     "wait_replicas": ("[0-9]{1,2}", "a whole number"),
     "wake_ups": YES_NO,
 }
-#: For the answer of a credential provider, in seconds: that of a platform takes 0.05 s.
-_CREDENTIALS_TIMEOUT = 1.0
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
@@ -187,25 +184,14 @@ def client_of(named: Named) -> redis.Redis:
     return primary
 
 
-class _InTime(CredentialProvider):
-    """A provider that is waited for within a time limit. The nodes of a cluster share it."""
-
-    def __init__(self, provider: CredentialProvider) -> None:
-        ask = provider.get_credentials
-        self._call = TimedCall(ask, "userlock-credentials", "the credential provider")
-
-    def get_credentials(self) -> Any:
-        return run(self._call.result, _CREDENTIALS_TIMEOUT)
-
-
 def _provider_of(name: str) -> CredentialProvider:
     """Return the provider that the option `credentials` names: `google`, or `MODULE:NAME`."""
     if name == "google":
         # Google's client takes long to import.
         module = importlib.import_module("userlock.stores.redis.google_tokens")
-        return _InTime(module.GoogleTokens())
+        provider: CredentialProvider = module.GoogleTokens()
+        return provider
     try:
-        found = find_object(name, CredentialProvider, "credential provider", "credentials")
-        return _InTime(found)
+        return find_object(name, CredentialProvider, "credential provider", "credentials")
     except ConfigurationError as error:
         raise AddressError(f"credentials= is google, or names a provider: {error}") from None
