@@ -24,7 +24,7 @@ import functools
 import secrets
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -51,9 +51,10 @@ class Running:
     ) -> None:
         self._steps: Steps | None = steps
         self._take_result, self._send = take, send
-        #: The calls of the present step that were sent, by number, and the answers to them.
+        #: The calls of the present step that were sent, by number, and what `steps` gets next:
+        #: the answers to them; empty before the first is sent.
         self._calls: dict[int, Any] = {}
-        self._answers: list[Answer | None] = []
+        self._answers: Sequence[Answer | None] | None = None
         self._mutex = threading.Lock()
         self._done = False
         self._result: Any = None
@@ -66,7 +67,7 @@ class Running:
         if steps is None:  # it was interrupted meanwhile
             return
         try:
-            step = steps.send(answers)
+            step, self._answers = steps.send(answers), ()
         except StopIteration as stop:
             self._result = stop.value
             self._finish()
@@ -80,12 +81,14 @@ class Running:
                 self._send_all(step)
 
     def _wait(self, seconds: float) -> None:
-        timer = threading.Timer(seconds, self.advance, ([],))
+        answers: list[Answer | None] = [None]
+        self._answers, self._calls = answers, {}
+        timer = threading.Timer(seconds, self._answered, (answers, 0, Answer(None, None)))
         timer.daemon = True
         try:
             timer.start()
         except RuntimeError:  # no thread can be started: go on without the pause
-            self.advance([])
+            self._answered(answers, 0, Answer(None, None))
 
     def _send_all(self, calls: list[Call]) -> None:
         answers: list[Answer | None] = [None] * len(calls)
@@ -99,7 +102,7 @@ class Running:
             else:
                 sent[index].add_done_callback(functools.partial(self._answered, answers, index))
 
-    def _answered(self, answers: list[Answer | None], index: int, call: Any) -> None:
+    def _answered(self, answers: Any, index: int, call: Any) -> None:
         answer = call if type(call) is Answer else _answer_of(call)
         with self._mutex:
             first, answers[index] = answers[index] is None, answer
@@ -120,14 +123,17 @@ class Running:
         unsent = errors.FailedPrecondition("the write was interrupted")
         begin, self._send = self._send, send
         self._take_result = lambda _: (None, error)
-        if None not in self._answers:  # nothing is under way
+        answers = self._answers
+        if answers is None:
             self._finish()
-        for index, answer in enumerate(self._answers):
+        elif None not in answers:  # nothing is under way
+            self.advance(answers or (Answer(None, unsent),))
+        for index, answer in enumerate(answers or ()):
             if index in self._calls:
-                answered = functools.partial(self._answered, self._answers, index)
+                answered = functools.partial(self._answered, answers, index)
                 self._calls[index].add_done_callback(answered)
             elif answer is None:
-                self._answered(self._answers, index, Answer(None, unsent))
+                self._answered(answers, index, Answer(None, unsent))
 
     def _finish(self) -> None:
         with self._mutex:

@@ -711,8 +711,10 @@ class PlainCommit:
         writes = [self._writes[index] for index in group]
         try:
             result: Result = yield from TransactionCommit(request, writes).steps()
-        except errors.GoogleAPIError as error:
-            result = Result(None, {}, {}, error)
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # a signal's comes at any line
+            result = Result(None, {}, {}, error)  # type: ignore[arg-type]
         if result.response is None and not isinstance(result.error, errors.Aborted):
             yield from _roll_back(request)  # Aborted has ended it
         for position, outcome in result.outcomes.items():

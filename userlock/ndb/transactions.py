@@ -81,9 +81,16 @@ class DatastoreParticipant:
         """Release when this attempt of the transaction is over, and the writes have landed that
         were begun under the lock outside of the transaction meanwhile."""
 
+        transaction = current_transaction()
+
         def release_when_landed(attempt: Attempt) -> None:
-            futures = [each.future for each in books_of(tenure).writes.values()]
-            left = [each for each in futures if each is not None and not each.done()]
+            left = [
+                each.future
+                for each in books_of(tenure).writes.values()
+                if each.future is not None and not each.future.done()
+                # ndb never ends those of the transaction if it was interrupted.
+                if each.future is each.sent_by or each.begun_in.transaction is not transaction
+            ]
             if left:
                 left[0].add_done_callback(lambda _: release_when_landed(attempt))
                 return
@@ -97,8 +104,7 @@ class DatastoreParticipant:
                 )
 
         attempt = current_attempt()
-        attempt.releases.append(release_when_landed)
-        current_context().call_on_transaction_complete(attempt.release)
+        attempt.releases.append(release_when_landed)  # `_end` calls it
         return weakref.ref(attempt)
 
 
@@ -182,15 +188,22 @@ def run_transaction(begin: Any, callback: Any, *args: Any, **kwargs: Any) -> Any
 
 
 def _end(attempt: Attempt, context: Any) -> None:
-    """End an attempt. ndb rolls back after an `Exception`, not after an interrupt: others would
-    wait for a minute for what it has read."""
-    if not attempt.over:
-        attempt.over = True
-        context.cache.clear()
-        if not sys.is_finalizing():  # where no thread can begin
-            # In another thread: the garbage collector may call this inside of gRPC's own locks.
-            rollback = Endpoint(context.client).begin_rollback
-            _thread.start_new_thread(rollback, (context.transaction,))
+    """End an attempt, and the locks that it keeps. ndb rolls back after an `Exception`, not after
+    an interrupt: others would wait for a minute for what it has read.
+
+    It is the first of ndb's callbacks: an error in one of them is the end of the later ones.
+    """
+    try:
+        if not attempt.over:
+            attempt.over = True
+            context.cache.clear()
+            if not sys.is_finalizing():  # where no thread can begin
+                # In another thread: the garbage collector may call this inside of gRPC's own locks.
+                rollback = Endpoint(context.client).begin_rollback
+                _thread.start_new_thread(rollback, (context.transaction,))
+    finally:
+        if attempt.releases:
+            attempt.release()
 
 
 def _wait(transaction: Any) -> None:

@@ -16,7 +16,7 @@ from unittest import mock
 
 import pytest
 from google.cloud import ndb
-from google.cloud.ndb import _datastore_api, _eventloop, _remote
+from google.cloud.ndb import _datastore_api, _eventloop, _remote, global_cache
 
 import userlock
 from tests.contract.ndb.actions import Elsewhere, Overtake, add_five, stored_points
@@ -340,6 +340,26 @@ def test_of_the_release_of_locks_that_a_transaction_keeps(
     assert userlock.holder("bob") is None
 
 
+@pytest.mark.parametrize("where", ["in its put", "in a callback"])
+def test_of_a_transaction_that_keeps_a_lock(error: type[BaseException], where: str) -> None:
+    """The lock is released, whatever callbacks the transaction has, such as of a global cache."""
+
+    def work() -> None:
+        if where == "in a callback":
+            ndb.get_context().call_on_transaction_complete(handler)
+        with userlock.global_lock("ann"):
+            learner = Learner.get_by_id("ann")
+            if where == "in its put":
+                cache.watch = mock.Mock(side_effect=handler)
+            learner.put()
+
+    handler: Any = signal.getsignal(signal.SIGUSR1)
+    cache: Any = global_cache._InProcessGlobalCache()
+    with ndb.get_context().new(global_cache=cache).use(), pytest.raises(error):
+        ndb.transaction(work)
+    wait_until(lambda: userlock.holder("ann") is None)
+
+
 @pytest.mark.parametrize("error", [Late, Stopped], indirect=True)
 @pytest.mark.parametrize(
     "where",
@@ -476,6 +496,50 @@ def test_of_a_signal_where_a_put_has_begun_a_transaction(
     begun_at = time.monotonic()
     elsewhere(put)
     assert time.monotonic() - begun_at < 30  # after a minute Datastore ends it
+
+
+@pytest.mark.parametrize("error", [Late, Stopped], indirect=True)
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (calls.Running, "_send_all"),
+        (commits, "_landed"),
+        (commits.TransactionCommit, "_find_refused"),
+        (commits.TransactionCommit, "_commit"),
+        (commits, "name_of"),
+    ],
+)
+def test_of_a_signal_where_the_reply_has_come_at_once(
+    error: type[BaseException], owner: Any, name: str, elsewhere: Elsewhere
+) -> None:
+    """The steps of a put with claims then run in its own thread. The transaction is ended."""
+
+    def put() -> None:
+        with userlock.global_lock("ann"):
+            Titled(parent=ndb.Key("User", "ann"), id="a", title="x").put()
+
+    def begin_call(*args: Any, **options: Any) -> Any:
+        call = begin(*args, **options)
+        wait_until(call.done)
+        begun.append(call)
+        return call
+
+    def interrupt(*args: Any) -> Any:
+        if begun:
+            interrupted.stop()
+            handler()
+        return function(*args)
+
+    begun: list[Any] = []
+    handler: Any = signal.getsignal(signal.SIGUSR1)
+    begin, function = calls.begin_call, getattr(owner, name)
+    interrupted = mock.patch.object(owner, name, interrupt)
+    interrupted.start()
+    with mock.patch.object(stub, "begin_call", begin_call), pytest.raises(error):
+        put()
+    begun_at = time.monotonic()
+    elsewhere(put)
+    assert time.monotonic() - begun_at < 15  # after a minute Datastore ends it
 
 
 @pytest.mark.parametrize("error", [Late], indirect=True)
