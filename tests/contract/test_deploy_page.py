@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import flask
+import certifi
 import pytest
 import yaml
 from google.cloud import ndb
@@ -114,7 +115,7 @@ def test_each_url_names_a_store(url: str) -> None:
     with userlock_emulator.start() as datastore, pytest.MonkeyPatch.context() as patch:
         for name, value in datastore.env.items():
             patch.setenv(name, value)
-        userlock.LockService.from_url(url.replace("/etc/ca.pem", __file__)).close()
+        userlock.LockService.from_url(url.replace("/etc/ca.pem", certifi.where())).close()
 
 
 def option(command: str, name: str) -> int:

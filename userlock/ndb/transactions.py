@@ -104,7 +104,9 @@ class DatastoreParticipant:
                 )
 
         attempt = current_attempt()
-        attempt.releases.append(release_when_landed)  # `_end` calls it
+        attempt.releases.append(release_when_landed)
+        # `_end` calls them before, but of a transaction that began before this module was loaded.
+        current_context().call_on_transaction_complete(attempt.release)
         return weakref.ref(attempt)
 
 
