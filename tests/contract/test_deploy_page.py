@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import flask
 import certifi
+import flask
 import pytest
 import yaml
 from google.cloud import ndb
