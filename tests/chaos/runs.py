@@ -171,6 +171,8 @@ class Runs:
                     continue
                 if (earlier.locked and later.locked) or later.who == earlier.who:
                     continue
+                if earlier is runs[0] and earlier.locked and self._is_transactional(earlier.id):
+                    continue  # under the lock its first time stores no claim; it lands once
                 one, other = (first[run.who, run.claimed_after] for run in (earlier, later))
                 if self._clock_was_set(one) or self._clock_was_set(other):
                     continue

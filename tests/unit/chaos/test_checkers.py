@@ -228,6 +228,8 @@ DUPLICATE = job("d", 2.0, duplicate=True, key="key of j")
 OF_ANOTHER = job("d@second", 2.0, duplicate=True, key="key of j")
 DUE, DUE_AT_ONCE = job("j", 1.0, ready=1.5 + WALL), job("j", 1.0, ready=0.0)
 LONG, AGAIN = ran("j", 1.5, 5.0), ran("j", 1.5 + CLAIM_SECONDS, who="q")
+UNSEEN, LOCKED = ran("j", 1.5, 5.0, locked=True), ran("j", 2.0, who="q", locked=True)
+WITHOUT_LOCK = ran("j", 2.0, who="q")
 EARLY_CLAIM = ran("k", 2.5, claimed_after=(2.4, 0.0))
 
 
@@ -237,6 +239,7 @@ EARLY_CLAIM = ran("k", 2.5, claimed_after=(2.4, 0.0))
     ("dead", [J], [], "", {"dead": {"j": ATTEMPTS}}, ""),
     ("a-duplicate", [J, DUPLICATE], [ran("j", 2.5)], "j", {}, ""),
     ("claim-ran-out", [J], [LONG, AGAIN], "j", {}, ""),
+    ("no-claim", [job("j", 1, kind="transactional")], [UNSEEN, WITHOUT_LOCK], "j", {}, ""),
     ("clock-set-and-back", [DUE, K], [ran("k", 12.5), ran("j", 13.0)], "kj", {}, ""),
     ("due-since", [DUE, K], [ran("k", 2.5), ran("j", 2.7)], "kj", {}, "DISORDERED k"),
     ("never-ran", [J], [], "", {}, "LOST j"),
@@ -250,7 +253,9 @@ EARLY_CLAIM = ran("k", 2.5, claimed_after=(2.4, 0.0))
     ("out-of-order", [J, K], [ran("k", 2.5), ran("j", 2.7)], "kj", {}, "DISORDERED k"),
     ("due-by-its-commit", [DUE_AT_ONCE, K], [EARLY_CLAIM, ran("j", 2.7)], "kj", {}, "DISORDERED k"),
     ("duplicate-elsewhere", [J, OF_ANOTHER], [ran("j", 2.5)], "j", {}, "LOST d@second"),
-    ("two-at-once", [J], [LONG, ran("j", 2.0, who="q")], "j", {}, "TOGETHER j"),
+    ("two-at-once", [J], [LONG, WITHOUT_LOCK], "j", {}, "TOGETHER j"),
+    ("claimed", [job("j", 1, kind="transactional")], [LONG, LOCKED], "j", {}, "TOGETHER j"),
+    ("claimed-under-the-lock", [J], [UNSEEN, WITHOUT_LOCK], "j", {}, "TOGETHER j"),
 )
 def test_jobs(
     jobs: list[tuple[Write, Staging]],
