@@ -105,7 +105,7 @@ class DatastoreParticipant:
 
         attempt = current_attempt()
         attempt.releases.append(release_when_landed)
-        # `_end` calls them before, but of a transaction that began before this module was loaded.
+        # `_end` has called it by then, unless the transaction began before this module was loaded.
         current_context().call_on_transaction_complete(attempt.release)
         return weakref.ref(attempt)
 
@@ -399,7 +399,7 @@ def runs_later(function: Any) -> bool:
 
 
 def is_plain(function: Any) -> bool:
-    """Return whether a call of something runs a function to its end; a tasklet counts as one."""
+    """Return whether something can be called, and is no coroutine function or generator."""
     return callable(function) and not runs_later(function)
 
 

@@ -7,8 +7,8 @@ import queue
 import pytest
 
 from tests.waiting import wait_until
-from userlock.stores import address
-from userlock.stores.address import TimedCall, TooLate
+from userlock.stores import timed_calls
+from userlock.stores.timed_calls import TimedCall, TooLate
 from userlock.waits import run
 
 SOON, LONG = 0.01, 20.0
@@ -58,7 +58,7 @@ def test_a_late_error_is_not(slow: Slow) -> None:
 def test_an_answer_that_came_long_ago_is_not(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
     """A token may have ended since, or the server has moved."""
     slow.late("first")
-    monkeypatch.setattr(address, "_GOOD_SECONDS", -1.0)
+    monkeypatch.setattr(timed_calls, "_GOOD_SECONDS", -1.0)
     slow.answers.put("second")
     assert run(slow.timed.result, LONG) == "second"
 

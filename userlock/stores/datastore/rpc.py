@@ -23,8 +23,8 @@ from userlock.datastore_rpc import Endpoint, Query
 from userlock.fork import reset_in_child
 from userlock.lock.store import RecordBusy, RecordRefused, StoreUnavailable
 from userlock.signals import raise_interrupt
-from userlock.stores.address import TimedCall
 from userlock.stores.datastore.rows import Row, read_row
+from userlock.stores.timed_calls import TimedCall
 from userlock.waits import pause
 
 #: For one RPC, connecting included, in seconds. A hanging Datastore costs a request this, and a

@@ -24,9 +24,10 @@ from redis.credentials import CredentialProvider, UsernamePasswordCredentialProv
 from redis.retry import Retry
 
 from userlock.lock.store import RecordRefused, StoreUnavailable
-from userlock.stores.address import Address, TimedCall, TooLate, joined
+from userlock.stores.address import Address, joined
 from userlock.stores.pool import NotHere, Pool
 from userlock.stores.stream import MOST_BYTES, Place, Refused, Stream, number, words
+from userlock.stores.timed_calls import TimedCall, TooLate
 from userlock.waits import run
 
 #: Errors for a server that is in trouble, or is no Redis; the last two in redis-py's handshake.
