@@ -83,34 +83,34 @@ class Flow:
 
     def __init__(
         self,
+        row_key: Any,
         row: Any,
+        fields: dict[str, Any],
         clock: Clock,
         keep_seconds: float,
         claim_seconds: float,
         request: Request,
         lock: UserLock,
-        *,
-        stored: bool,
     ) -> None:
-        self.user_id: str = row.user
-        self.key: str = row.idempotency_key
+        self.user_id: str = fields["user"]
+        self.key: str = fields["idempotency_key"]
         self.params = copied(request.params)
         self.arguments: Mapping[str, Any] = request.arguments or {}
-        self.attempt: int = row.attempts
+        self.attempt: int = fields["attempts"]
         self.answer: Answer | None = None
         #: Lets a run of the view, a step or a call read the request's body from its beginning, as
         #: what came before it may have run, or not.
         self.rewind: Callable[[], object] = lambda: None
-        self._row: Any = row if stored else None
+        self._row: Any = row  # None if it is not stored yet
         #: The fields of one that is not stored yet.
-        self._new: dict[str, Any] | None = None if stored else row.fields
+        self._new: dict[str, Any] | None = None if row else fields
         #: Whether it is certain that nothing is stored: no commit has failed.
-        self._surely_new = not stored
+        self._surely_new = row is None
         self._request = request
-        self._row_key = row.key
-        self._token: str = row.token
-        self._begun_at: int = row.begun_at
-        self._points = points_in(row.points)
+        self._row_key = row_key
+        self._token: str = fields["token"]
+        self._begun_at: int = fields["begun_at"]
+        self._points: list[dict[str, Any]] = points_in(row.points) if row else []
         #: The names of the points that this run of the function has come by.
         self._passed: list[str] = []
         self._running_step = self._failed_step = ""
@@ -149,7 +149,7 @@ class Flow:
                     row = self._read()
                     self.rewind()
                     point["out"] = self._storable(name, function())
-                    self._put(row(), [*self._points, point])
+                    self._put(self._mine(row()), [*self._points, point])
 
                 self._commit(functools.partial(ndb.transaction, work))
             return copied(point["out"])  # what is stored does not change with it
@@ -258,7 +258,7 @@ class Flow:
                         "the last block of the request gives no answer. To fix it: call "
                         "end.respond() in it",
                     )
-                self._put_answer(row(), end.answer)
+                self._put_answer(self._mine(row()), end.answer)
         except BaseException as error:
             self._failed_step = "last()"
             self._failed(error)
@@ -413,10 +413,7 @@ class Flow:
         """Begin to read the row, with the first look-up of the transaction; return a function that
         waits for it. A new row is not read: it is inserted.
         """
-        if self._surely_new:
-            return lambda: self._mine(None)
-        row = look_up(self._row_key)
-        return lambda: self._mine(row())
+        return (lambda: None) if self._surely_new else look_up(self._row_key)
 
     def _mine(self, row: Any) -> Any:
         """Return the row as it was read, or a new one."""

@@ -31,8 +31,18 @@ MOST_BYTES = 900_000
 #: Of the parameters that are stored beside the outputs. What JSON needs shrinks to six sevenths.
 MOST_PARAMS_BYTES = 200_000
 
+#: The beginnings of `RequestRow.standing`: an unfinished request that the server can complete, or
+#: its client alone; a finished one.
+OPEN, LEFT, DONE = "open", "left", "done"
+
 _E = TypeVar("_E", bound=Exception)
 _KEY = re.compile(r"[!-~]{1,255}")
+
+
+def _standing_of(row: Any) -> str:
+    if row.expire_at is None:
+        return owners.shard_index(LEFT if row.params is None else OPEN, row.key, row.complete_at)
+    return owners.shard_index(DONE, row.key, owners.micros_of(row.expire_at))
 
 
 class RequestRow(PackedModel):
@@ -50,7 +60,7 @@ class RequestRow(PackedModel):
     #: When it may be removed, also by Datastore's own expiry. Only of a finished one.
     expire_at = ndb.DateTimeProperty(indexed=False)
     #: Unfinished, the shard, and `complete_at`; or finished, and when it may be removed.
-    standing = ndb.ComputedProperty(lambda row: _standing_of(row))
+    standing = ndb.ComputedProperty(_standing_of)
 
     user = Field()
     idempotency_key = Field()
@@ -100,9 +110,6 @@ class RequestRow(PackedModel):
         return {} if expires and expire_at.timestamp_value.ToMicroseconds() <= now else fields
 
 
-#: The beginnings of `RequestRow.standing`: an unfinished request that the server can complete, or
-#: its client alone; a finished one.
-OPEN, LEFT, DONE = "open", "left", "done"
 #: When the server may complete a request, after its first attempt; doubles with each, up to that.
 _COMPLETE_SECONDS = (300.0, 3600.0)
 
@@ -111,12 +118,6 @@ def complete_after(attempts: int) -> int:
     """Return how long after an attempt the server may complete the request, in microseconds."""
     first, most = _COMPLETE_SECONDS
     return round(min(first * 2.0 ** min(attempts - 1, 30), most) * 1e6)
-
-
-def _standing_of(row: Any) -> str:
-    if row.expire_at is None:
-        return owners.shard_index(LEFT if row.params is None else OPEN, row.key, row.complete_at)
-    return owners.shard_index(DONE, row.key, owners.micros_of(row.expire_at))
 
 
 def requests_before(standing: str, micros: int | None = None) -> Iterator[Any]:
@@ -157,7 +158,7 @@ def points_in(encoded: str) -> list[dict[str, Any]]:
     A document each: `name`, `kind` ("phase" or "call"), and its `out`, which a call lacks that was
     begun and perhaps made.
     """
-    return [dict(each) for each in json.loads(encoded)]
+    return list(map(dict, json.loads(encoded)))
 
 
 # --- requests -----------------------------------------------------------------------------------

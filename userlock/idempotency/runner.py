@@ -88,15 +88,19 @@ class Run:
                 return _replay(seen)
         # If it is stored first, the server can complete it, and the same again is refused at once.
         stored = self.request.completable or self.refuse
-        begun = self._begin(lock.held, stored=stored) if seen is None else None
-        if begun is None:
-            stored = True
-            begun = self._resume(lock)
-            if begun.is_finished:
-                return _replay(begun.fields)
-        self.attempt = begun.attempts
+        row, fields = None, {}
+        if seen is None:
+            fields = self._new(lock.held)
+            row = self._inserted(fields) if stored else None
+        if row is None and (seen is not None or stored):
+            row = self._resume(lock)
+            if row.is_finished:
+                return _replay(row.fields)
+        if row is not None:
+            fields = row.fields
+        self.attempt = fields["attempts"]
         seconds = self.keep_seconds, self.claim_seconds
-        flow = Flow(begun, self.clock, *seconds, self.request, lock, stored=stored)
+        flow = Flow(self.key, row, fields, self.clock, *seconds, self.request, lock)
         try:
             answer = self._answer_of(flow)
             if flow.answer is None and is_kept(answer.status):
@@ -128,15 +132,13 @@ class Run:
             return flow.answer
         return result if isinstance(result, Answer) else self._answer(result)
 
-    def _begin(self, tenure: HeldLock, *, stored: bool) -> Any:
-        """Return the row of a new request, stored or not; None if there is one."""
-        row = self._new()
-        self._claim(row, tenure)
-        if stored:
-            try:
-                row.put(use_cache=False, use_global_cache=False)
-            except EntityExistsError:
-                return None
+    def _inserted(self, fields: dict[str, Any]) -> Any:
+        """Return the row of a new request, which is stored; None if there is one."""
+        row = RequestRow(key=self.key, **fields)
+        try:
+            row.put(use_cache=False, use_global_cache=False)
+        except EntityExistsError:
+            return None
         return row
 
     def _resume(self, lock: UserLock) -> Any:
@@ -161,7 +163,7 @@ class Run:
         if row is None or row.has_expired(now):
             if row is not None:
                 self.key.delete(use_cache=False, use_global_cache=False)
-            row = self._new()
+            row = RequestRow(key=self.key, **self._new(tenure))
         else:
             rows.check_same(row.fields, self.request)
             if row.is_finished:
@@ -170,33 +172,38 @@ class Run:
             if row.token and row.claimed_until > now and not (has_lost and not tenure.degraded):
                 left = math.ceil((row.claimed_until - now) / 1e6)
                 raise self._running(left)
-        self._claim(row, tenure)
+            for name, value in self._claim(now, tenure, row.attempts + 1).items():
+                setattr(row, name, value)
         row.put(use_cache=False, use_global_cache=False)
         return row
 
-    def _new(self) -> Any:
-        request, params = self.request, None
+    def _new(self, tenure: HeldLock) -> dict[str, Any]:
+        """Return the fields of a new request, claimed by its first attempt."""
+        request, params, now = self.request, None, micros_now(self.clock)
         if request.completable:
             params = written([request.params, request.arguments]).decode()
-        return RequestRow(
-            key=self.key,
-            user=request.user_id,
-            idempotency_key=request.key,
-            flow=request.flow,
-            method=request.method,
-            path=request.path,
-            digest=request.digest,
-            params=params,
-            begun_at=micros_now(self.clock),
-        )
+        return {
+            "user": request.user_id,
+            "idempotency_key": request.key,
+            "flow": request.flow,
+            "method": request.method,
+            "path": request.path,
+            "digest": request.digest,
+            "params": params,
+            "begun_at": now,
+            **self._claim(now, tenure, 1),
+        }
 
-    def _claim(self, row: Any, tenure: HeldLock) -> None:
-        row.token = secrets.token_hex(12)
-        row.attempts += 1
-        row.claimed_locked, row.calling = not tenure.degraded, False
-        now = micros_now(self.clock)
-        row.claimed_until = now + round(self.claim_seconds * 1e6)
-        row.complete_at = now + rows.complete_after(row.attempts)
+    def _claim(self, now: int, tenure: HeldLock, attempt: int) -> dict[str, Any]:
+        """Return the fields that an attempt changes as it begins."""
+        return {
+            "attempts": attempt,
+            "token": secrets.token_hex(12),
+            "claimed_until": now + round(self.claim_seconds * 1e6),
+            "claimed_locked": not tenure.degraded,
+            "calling": False,
+            "complete_at": now + rows.complete_after(attempt),
+        }
 
     def _look_up(self) -> dict[str, Any] | None:
         seen = RequestRow.fields_of(self.key, micros_now(self.clock))

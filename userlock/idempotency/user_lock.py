@@ -48,7 +48,8 @@ class UserLock:
     ) -> None:
         self._opened, self._row_key = opened, row_key
         self._user_id, self._wait_timeout = user_id, wait_timeout
-        self._stack = contextlib.ExitStack()
+        #: The `__exit__` of the lock's block, while it is held.
+        self._exit: Any = None
         #: Whether code around has the lock, which is not ours to leave.
         self._is_others = user_id in opened.held
 
@@ -57,11 +58,18 @@ class UserLock:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        self._end()
 
     def _take(self, wait_timeout: float | None, *, max_waiting: int | None = None) -> None:
         lock = self._lock(self._user_id, wait_timeout, max_waiting)
-        self.held = self._stack.enter_context(lock)
+        leave = lock.__exit__  # before `__enter__`, as a `with` statement does
+        self.held = lock.__enter__()
+        self._exit = leave
+
+    def _end(self) -> None:
+        leave, self._exit = self._exit, None
+        if leave is not None:
+            leave(None, None, None)
 
     def _lock(
         self, lock_id: str, wait_timeout: float | None, max_waiting: int | None = None
@@ -116,7 +124,7 @@ class UserLock:
 
     def leave(self) -> None:
         if not self._is_others:
-            self._stack.close()
+            self._end()
 
     def is_calling(self, wait_timeout: float | None) -> bool:
         """Wait until the attempt that is in a call ends it, without the user's lock.
@@ -124,7 +132,7 @@ class UserLock:
         Returns False if no attempt is in a call for certain, with the user's lock taken again.
         LockTimeout: it was still in the call, or enough requests of the user wait.
         """
-        self._stack.close()
+        self._end()
         waits = contextlib.nullcontext() if wait_timeout == 0 else self._counted()
         with waits, self._lock(call_lock_id(self._row_key), wait_timeout) as own:
             calling = own.degraded

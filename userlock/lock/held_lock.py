@@ -336,9 +336,9 @@ class HeldLock:
     def _begin_renewal(self, *, heartbeat: bool) -> None:
         """Have the renewal thread renew the lease, or (without `heartbeat`) only confirm it."""
         if not self._renewed_seconds:
-            self._heartbeat, self._renewed_seconds = heartbeat, self._lease.ttl_seconds
-            confirm_at = self._service.clock.now() + _CONFIRM_SECONDS
-            due = confirm_at if self.degraded else self._renewal_time
+            lease, now = self._lease, self._service.clock.now()
+            self._heartbeat, self._renewed_seconds = heartbeat, lease.ttl_seconds
+            due = now + _CONFIRM_SECONDS if lease.degraded else self._renewal_time
             self._service.renewals.schedule(self, due)
         elif heartbeat and not self._heartbeat:
             self._heartbeat = True

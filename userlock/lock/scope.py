@@ -684,10 +684,10 @@ def current_scope() -> LockScope | None:
     while scope is not None:
         if not (scope._closed or scope._implicit) and scope._anchor() is not None:
             break  # nearly always
+        if not scope._is_over:
+            break
         me = running_code() if scope.held else None
-        if not scope._is_over or any(
-            tenure._owner == me and tenure._blocks for tenure in scope.held.values()
-        ):
+        if me and any(each._owner == me and each._blocks for each in scope.held.values()):
             break
         scope = scope._outer
     return scope

@@ -163,7 +163,7 @@ class Field:
         owner._defaults = {**owner._defaults, name: self._default}
 
     def __get__(self, row: Any, owner: Any = None) -> Any:
-        return self if row is None else row.fields[self._name]
+        return self if row is None else row._decoded()[self._name]
 
 
 class PackedModel(Model):
@@ -188,12 +188,17 @@ class PackedModel(Model):
     @property
     def fields(self) -> dict[str, Any]:
         """Return the values of all fields. Raises ValueError for a malformed row."""
+        mine = self._decoded()
+        return {name: mine[name] for name in self._defaults}
+
+    def _decoded(self) -> dict[str, Any]:
+        """Return the row's own attributes, the fields among them."""
         mine = self.__dict__
         if not mine.keys() >= self._defaults.keys():
             found = self._defaults if self.data is None else self._fields_in(self.data)
             for name, value in found.items():
                 mine.setdefault(name, value)
-        return {name: mine[name] for name in self._defaults}
+        return mine
 
     @classmethod
     def _fields_in(cls, data: bytes) -> dict[str, Any]:
@@ -237,14 +242,12 @@ class PackedModel(Model):
         is_all = batch.more_results != _NOT_FINISHED and len(found) <= most
         return list(map(ndb_model._entity_from_protobuf, messages)), is_all
 
-    def before_put(self) -> None:
-        """Change fields before the put."""
-
     def _prepare_for_put(self) -> None:
-        self.before_put()
-        fields, default = self.fields, self._defaults
-        payload = fields.pop(self._payload)
-        changed = {name: fields[name] for name in fields if fields[name] != default[name]}
+        mine, changed = self._decoded(), {}
+        for name, default in self._defaults.items():
+            if mine[name] != default:
+                changed[name] = mine[name]
+        payload = changed.pop(self._payload, None)
         data = _encode(changed).encode()
         self.data = data if payload is None else b"%b\n%b" % (data, payload)
         super()._prepare_for_put()

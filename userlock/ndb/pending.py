@@ -53,7 +53,9 @@ def finish(books: Books, where: str, *, wait: bool = True, under_locks: bool = T
     """Wait for the writes, then `raise_unseen`. Without `wait`, some may not have landed yet."""
     given: set[int] = set()
     # A write that ends may begin another one, in a hook or a tasklet.
-    while left := [write for number, write in tuple(books.writes.items()) if number not in given]:
+    while books.writes and (
+        left := [write for number, write in tuple(books.writes.items()) if number not in given]
+    ):
         for write in left:
             given.add(write.number)
             if not wait_for(write) and wait:

@@ -47,6 +47,13 @@ _MOST_BYTES = 900_000
 WAITING, RUNNING = "waiting", "running"
 
 
+def _standing_of(row: Any) -> str | None:
+    if row.dead is not None:
+        return None
+    standing, micros = (RUNNING, row.claimed_until) if row.claim else (WAITING, row.ready_at)
+    return shard_index(f"{standing}|{row.outbox}", row.key, micros)
+
+
 class JobRow(PackedModel):
     """A job. Times are in microseconds since 1970."""
 
@@ -61,7 +68,7 @@ class JobRow(PackedModel):
     due = ndb.StringProperty()  # outbox, shard, and when the relay looks after it; None if dead
     #: Waiting or running, outbox, shard, and since or until when; None if it is dead. `due` does
     #: not tell: the relay pushes it back while a job waits.
-    standing = ndb.ComputedProperty(lambda row: _standing_of(row))
+    standing = ndb.ComputedProperty(_standing_of)
     queued = ndb.StringProperty()  # the outbox while it counts in its owner's order
     dead = ndb.StringProperty()  # outbox and cause, of a dead letter
 
@@ -107,9 +114,9 @@ class JobRow(PackedModel):
         """Return its place among the owner's jobs: by the commits that staged them."""
         return self.place or version_of(self), self.index
 
-    def before_put(self) -> None:
-        """Keep its place: a later put gives it another version."""
-        self.place = self.place or version_of(self)
+    def _prepare_for_put(self) -> None:
+        self.place = self.place or version_of(self)  # a later put gives it another version
+        super()._prepare_for_put()
 
     def is_ready(self, micros: int) -> bool:
         return not self.delayed or self.ready_at <= micros
@@ -142,13 +149,6 @@ class JobRow(PackedModel):
         """Note that an engine was asked for it, or is about to be, and will be again then."""
         self.tries += 1
         self.look_at(micros)
-
-
-def _standing_of(row: Any) -> str | None:
-    if row.dead is not None:
-        return None
-    standing, micros = (RUNNING, row.claimed_until) if row.claim else (WAITING, row.ready_at)
-    return shard_index(f"{standing}|{row.outbox}", row.key, micros)
 
 
 class NameRow(Model):

@@ -50,14 +50,14 @@ SIMPLE: dict[str, tuple[Any, str, Any]] = {
 
 def without_insert(patch: Patch) -> None:
     """The key is stored by a plain put, over what is there."""
-    begin = Run._begin
+    inserted = Run._inserted
     patch.setattr(RequestRow, "_userlock_always_fenced", False)
 
-    def put(run: Run, tenure: Any, **how: Any) -> Any:
+    def put(run: Run, fields: dict[str, Any]) -> Any:
         with userlock.scope(settings=userlock.Settings(fencing=False)):
-            return begin(run, tenure, **how)
+            return inserted(run, fields)
 
-    patch.setattr(Run, "_begin", put)
+    patch.setattr(Run, "_inserted", put)
 
 
 def without_fence(patch: Patch) -> None:
