@@ -148,5 +148,11 @@ def test_bounds_are_shown_in_full() -> None:
         userlock.global_lock("ann", lock_timeout=0)
 
 
+@pytest.mark.parametrize("tiers", [{0: "slow"}, {"1": "slow"}, {1: 5}, {5: "slow"}])
+def test_tiers_that_no_failure_reaches(tiers: Any) -> None:
+    with pytest.raises(ValueError, match=r"fewer than attempts \(5\)"):
+        Retry(attempts=5, tiers=tiers)
+
+
 def test_one_class_is_enough_for_never_retry() -> None:
     assert job(never_retry=KeyError).never_retry == (KeyError,)  # type: ignore[attr-defined]

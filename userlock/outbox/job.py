@@ -81,10 +81,11 @@ class Retry:
         check_number("Retry: jitter", self.jitter, least=0, most=1)
         check_kind("Retry: tiers", self.tiers, Mapping, "a dict")
         for failures, tier in self.tiers.items():
-            if type(failures) is not int or failures < 1 or not isinstance(tier, str):
+            is_reached = type(failures) is int and 1 <= failures < self.attempts
+            if not is_reached or not isinstance(tier, str):
                 raise ValueError(
-                    f"Retry: tiers name a tier from so many failures on, as {{3: 'slow'}}, not "
-                    f"{{{failures!r}: {tier!r}}}"
+                    f"Retry: tiers name a tier from so many failures on, fewer than attempts "
+                    f"({self.attempts}), as {{3: 'slow'}}, not {{{failures!r}: {tier!r}}}"
                 )
 
     def pause(self, failures: int, chance: Callable[[], float] = random.random) -> float:
