@@ -2,8 +2,8 @@
 
 The first of them in the queue polls for all. The others wake up seldom, use its latest reading, and
 sleep on. When it leaves, it wakes the next one. As many of them are in the lock's queue as the
-store takes of one process (`LeaseStore.most_queued`). The others wait here for their turn to queue,
-and cost nothing meanwhile: ten thousand tasks may wait for one lock.
+store takes of one process (`LeaseStore.most_queued`), of batch half as many. The others wait here
+for their turn to queue, and cost nothing meanwhile: ten thousand tasks may wait for one lock.
 
 `Admission` bounds the callers of this process that wait for one lock: each of them occupies a
 thread, and one user's requests must not occupy all threads of a server:
@@ -78,11 +78,17 @@ class LocalWaiters:
         If it may not queue yet (`at_once`: it may in any case), its bell rings when it may.
         """
         crowd = self.crowds.setdefault(claim.lock_id, _Crowd())
-        if at_once or len(crowd.bells) < self._most_queued:
+        if at_once or self._has_room(crowd, claim):
             crowd.bells[claim.token] = bell
             return True
         crowd.outside[claim.token] = claim, bell
         return False
+
+    def _has_room(self, crowd: _Crowd, claim: Claim) -> bool:
+        """Return whether a waiter may queue. Batch leaves half of the places to interactive ones,
+        which pass it in the queue."""
+        halves = 2 if claim.priority is Priority.BATCH else 1
+        return len(crowd.bells) * halves < self._most_queued
 
     def may_queue(self, claim: Claim) -> bool:
         """Return whether a waiter may queue that had to wait for its turn."""
@@ -100,12 +106,14 @@ class LocalWaiters:
             return None
         crowd.bells.pop(claim.token, None)
         crowd.outside.pop(claim.token, None)
-        if crowd.outside and len(crowd.bells) < self._most_queued:
-            outside = crowd.outside  # the first of the interactive ones, or else of all
+        if outside := crowd.outside:
+            # The first of the interactive ones, or else of all.
             token = min(outside, key=lambda each: outside[each][0].priority is Priority.BATCH)
-            _, bell = outside.pop(token)
-            crowd.bells[token] = bell
-            bell.ring()
+            claim, bell = outside[token]
+            if self._has_room(crowd, claim):
+                del outside[token]
+                crowd.bells[token] = bell
+                bell.ring()
         elif not crowd.bells:
             del self.crowds[claim.lock_id]
         if not crowd.bells or crowd.reading is None or crowd.reading.record is None:

@@ -11,7 +11,7 @@ from tests.simulation.watch import Watch
 from tests.simulation.world import World
 from userlock import LockPolicy, LockService, LockTimeout, PriorityPolicy
 from userlock.lock import local_waiters
-from userlock.lock.lease import Claim
+from userlock.lock.lease import Claim, Priority
 from userlock.lock.local_waiters import LocalWaiters, Reading
 from userlock.lock.record import Record
 from userlock.stores import MemoryStore
@@ -149,6 +149,30 @@ def test_batch_that_shares_readings_ages(clock: ManualClock) -> None:
         assert [each.aged for each in record_of(store, "ann").waiters()] == [False, False]
         world.pass_time(0.3)
         assert sorted(each.aged for each in record_of(store, "ann").waiters()) == [False, True]
+
+
+def test_batch_leaves_half_of_the_queue_to_interactive_waiters(clock: ManualClock) -> None:
+    """Those that wait outside are let in as others leave, the interactive ones first."""
+    local, bells = LocalWaiters(clock, 4), {}
+
+    def come(priority: Priority) -> bool:
+        claim = make_claim("ann", priority=priority)
+        bells[claim.token] = claim, Bell()
+        return local.enter(claim, bells[claim.token][1], at_once=False)
+
+    def leave(number: int) -> list[int]:
+        local.leave(list(bells.values())[number][0])
+        return [at for at, (_, bell) in enumerate(bells.values()) if bell.rung]
+
+    batch, interactive = Priority.BATCH, Priority.INTERACTIVE
+    assert [come(batch) for _ in range(3)] == [True, True, False]
+    assert [come(interactive) for _ in range(3)] == [True, True, False]
+    assert leave(0) == [5]
+    assert leave(3) == leave(4) == [5]  # as many interactive ones are queued as batch
+    assert leave(1) == [2, 5]
+    for number in (2, 5):
+        leave(number)
+    assert local.crowds == {}
 
 
 def _reads(clock: ManualClock, waiters: int) -> int:
