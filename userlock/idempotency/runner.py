@@ -133,7 +133,7 @@ class Run:
         return result if isinstance(result, Answer) else self._answer(result)
 
     def _inserted(self, fields: dict[str, Any]) -> Any:
-        """Return the row of a new request, which is stored; None if there is one."""
+        """Insert the row of a new request, and return it; None if the key exists."""
         row = RequestRow(key=self.key, **fields)
         try:
             row.put(use_cache=False, use_global_cache=False)

@@ -2,8 +2,9 @@
 
 The first of them in the queue polls for all. The others wake up seldom, use its latest reading, and
 sleep on. When it leaves, it wakes the next one. As many of them are in the lock's queue as the
-store takes of one process (`LeaseStore.most_queued`), of batch half as many. The others wait here
-for their turn to queue, and cost nothing meanwhile: ten thousand tasks may wait for one lock.
+store takes of one process (`LeaseStore.most_queued`), and half as many of batch beside them. The
+others wait here for their turn to queue, and cost nothing meanwhile: ten thousand tasks may wait
+for one lock.
 
 `Admission` bounds the callers of this process that wait for one lock: each of them occupies a
 thread, and one user's requests must not occupy all threads of a server:
@@ -41,14 +42,26 @@ class Reading(NamedTuple):
 
 
 class _Crowd:
-    """The bells of the waiters of one lock, by token. Those outside may not queue yet."""
+    """The bells of the waiters of one lock, by token: of those in its queue, of the batch among
+    them, and of those that may not queue yet, by priority.
+    """
 
-    __slots__ = ("bells", "outside", "reading")
+    __slots__ = ("batch", "bells", "outside", "outside_batch", "reading")
 
     def __init__(self) -> None:
         self.bells: dict[str, Bell] = {}
-        self.outside: dict[str, tuple[Claim, Bell]] = {}
+        self.batch: dict[str, Bell] = {}
+        self.outside: dict[str, Bell] = {}
+        self.outside_batch: dict[str, Bell] = {}
         self.reading: Reading | None = None
+
+    def queue(self, priority: Priority, token: str, bell: Bell) -> None:
+        self.bells[token] = bell
+        if priority is Priority.BATCH:
+            self.batch[token] = bell
+
+    def those_outside(self, priority: Priority) -> dict[str, Bell]:
+        return self.outside_batch if priority is Priority.BATCH else self.outside
 
 
 class LocalWaiters:
@@ -78,17 +91,18 @@ class LocalWaiters:
         If it may not queue yet (`at_once`: it may in any case), its bell rings when it may.
         """
         crowd = self.crowds.setdefault(claim.lock_id, _Crowd())
-        if at_once or self._has_room(crowd, claim):
-            crowd.bells[claim.token] = bell
+        if at_once or self._has_room(crowd, claim.priority):
+            crowd.queue(claim.priority, claim.token, bell)
             return True
-        crowd.outside[claim.token] = claim, bell
+        crowd.those_outside(claim.priority)[claim.token] = bell
         return False
 
-    def _has_room(self, crowd: _Crowd, claim: Claim) -> bool:
-        """Return whether a waiter may queue. Batch leaves half of the places to interactive ones,
-        which pass it in the queue."""
-        halves = 2 if claim.priority is Priority.BATCH else 1
-        return len(crowd.bells) * halves < self._most_queued
+    def _has_room(self, crowd: _Crowd, priority: Priority) -> bool:
+        """Return whether another waiter may queue. Batch has places of its own, half as many: it
+        keeps no interactive waiter out, and ages in the queue whatever waits outside."""
+        if priority is Priority.BATCH:
+            return 2 * len(crowd.batch) < self._most_queued
+        return len(crowd.bells) - len(crowd.batch) < self._most_queued
 
     def may_queue(self, claim: Claim) -> bool:
         """Return whether a waiter may queue that had to wait for its turn."""
@@ -104,17 +118,14 @@ class LocalWaiters:
         crowd = self.crowds.get(claim.lock_id)
         if crowd is None:
             return None
-        crowd.bells.pop(claim.token, None)
-        crowd.outside.pop(claim.token, None)
-        if outside := crowd.outside:
-            # The first of the interactive ones, or else of all.
-            token = min(outside, key=lambda each: outside[each][0].priority is Priority.BATCH)
-            claim, bell = outside[token]
-            if self._has_room(crowd, claim):
-                del outside[token]
-                crowd.bells[token] = bell
-                bell.ring()
-        elif not crowd.bells:
+        outside = crowd.those_outside(claim.priority)
+        for waiters in (crowd.bells, crowd.batch, outside):
+            waiters.pop(claim.token, None)
+        if outside and self._has_room(crowd, claim.priority):
+            token = next(iter(outside))
+            crowd.queue(claim.priority, token, outside[token])
+            outside.pop(token).ring()
+        if not (crowd.bells or crowd.outside or crowd.outside_batch):
             del self.crowds[claim.lock_id]
         if not crowd.bells or crowd.reading is None or crowd.reading.record is None:
             return None

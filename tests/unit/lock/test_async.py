@@ -457,4 +457,5 @@ class TestTenThousand:
 def waiting(service: LockService) -> int:
     """Return the number of callers of this process that wait."""
     crowds = service.local_waiters.crowds.values()
-    return sum(len(crowd.bells) + len(crowd.outside) for crowd in crowds)
+    places = ("bells", "outside", "outside_batch")
+    return sum(len(getattr(crowd, place)) for crowd in crowds for place in places)

@@ -151,8 +151,8 @@ def test_batch_that_shares_readings_ages(clock: ManualClock) -> None:
         assert sorted(each.aged for each in record_of(store, "ann").waiters()) == [False, True]
 
 
-def test_batch_leaves_half_of_the_queue_to_interactive_waiters(clock: ManualClock) -> None:
-    """Those that wait outside are let in as others leave, the interactive ones first."""
+def test_batch_has_places_of_its_own_in_the_queue(clock: ManualClock) -> None:
+    """Half as many. Who leaves lets the next one of its priority in."""
     local, bells = LocalWaiters(clock, 4), {}
 
     def come(priority: Priority) -> bool:
@@ -164,13 +164,11 @@ def test_batch_leaves_half_of_the_queue_to_interactive_waiters(clock: ManualCloc
         local.leave(list(bells.values())[number][0])
         return [at for at, (_, bell) in enumerate(bells.values()) if bell.rung]
 
-    batch, interactive = Priority.BATCH, Priority.INTERACTIVE
-    assert [come(batch) for _ in range(3)] == [True, True, False]
-    assert [come(interactive) for _ in range(3)] == [True, True, False]
-    assert leave(0) == [5]
-    assert leave(3) == leave(4) == [5]  # as many interactive ones are queued as batch
-    assert leave(1) == [2, 5]
-    for number in (2, 5):
+    assert [come(Priority.BATCH) for _ in range(3)] == [True, True, False]
+    assert [come(Priority.INTERACTIVE) for _ in range(5)] == [True, True, True, True, False]
+    assert leave(3) == [7]
+    assert leave(0) == [2, 7]
+    for number in (1, 2, 4, 5, 6, 7):
         leave(number)
     assert local.crowds == {}
 
