@@ -103,8 +103,8 @@ def find_object(name: str, kind: type[_T], noun: str, attribute: str = "") -> _T
     if not isinstance(found, kind):
         module = kind.__module__.rpartition(".")[0]  # the package, which has the public name
         raise ConfigurationError(
-            f"{shown} is a {type(found).__name__}, no {module}.{kind.__name__}. To fix it: name "
-            f"the app's {noun}"
+            f"{shown} is an object of {type(found).__name__}, not of {module}.{kind.__name__}. "
+            f"To fix it: name the app's {noun}"
         )
     return found
 
@@ -120,7 +120,7 @@ def _import(name: str) -> object:
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
             raise ConfigurationError(
                 f"there is no module {error.name}, in {legible(here, _SHOWN)} or on Python's path. "
-                f"To fix it: change to the app's directory"
+                f"To fix it: change to the app's directory, and name the module without .py"
             ) from error
         raise _failed(name, error) from error
     except SystemExit as error:

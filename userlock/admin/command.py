@@ -169,7 +169,8 @@ class Invocation:
         self.console = console
         self.json: bool = getattr(options, "json", False)
         self._connect = connect
-        self._url: str = getattr(options, "store", "") or console.environ.get("USERLOCK_STORE", "")
+        named: str | None = getattr(options, "store", None)  # empty: of a script's unset variable
+        self._url = console.environ.get("USERLOCK_STORE", "") if named is None else named
         self.url = shown_url(self._url)
         self.names_store = bool(self._url)
 

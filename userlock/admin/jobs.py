@@ -70,6 +70,13 @@ _LABELS = (
     *("call", "owner", "namespace", "key", "state", "staged", "ready", "attempts", "tier"),
     *("cause", "died", "blocks", "first error", "last error"),
 )
+#: A job that holds up its owner's later ones, by its state.
+_HOLDS_UP = {
+    "due": "is due",
+    "later": "has failed, and runs again later",
+    "running": "is running",
+    "dead": "is dead",
+}
 CAUSES = (
     Column("dead", "Dead", "count"),
     Column("blocking", "Blocking", "count"),
@@ -121,10 +128,9 @@ def explain(letter: Letter, wall: float) -> Why:
         return Why(f"It is not due: it may run in {when}{failed}.")
     earlier = _holding_up(letter)
     if earlier is not None:
-        state = "is running" if earlier.claim else "has failed, and runs again later"
-        state = state if earlier.dead is None else "is dead"
-        name = reference(letter_of(earlier))
-        return Why(f"An earlier job of its owner holds it up, which {state}.", name)
+        first = letter_of(earlier)
+        which = _HOLDS_UP[state_of(first, wall)]
+        return Why(f"An earlier job of its owner holds it up, which {which}.", reference(first))
     return Why(f"It has been due for {span(wall - letter.ready_at)}, and waits for a worker.")
 
 

@@ -307,18 +307,19 @@ def open_transaction() -> Iterator[None]:
 
     # ndb commits when the future that its function has returned is done.
     committed = ndb.transaction_async(begun, retries=0)
-    tasklets.wait_any([inside, committed])
-    if not inside.done():
-        committed.check_success()
     try:
+        tasklets.wait_any([inside, committed])
+        if not inside.done():
+            committed.check_success()
         with inside.result().use():
             yield
+        over.set_result(None)
     except BaseException as error:
-        over.set_exception(error)
+        if not over.done():
+            over.set_exception(error)
         committed.wait()  # until it is rolled back
         committed.exception()  # is raised here
         raise
-    over.set_result(None)
     committed.check_success()
 
 

@@ -29,13 +29,14 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from google.api_core.exceptions import GoogleAPIError
 from google.cloud import ndb
 
 from userlock.clock import Clock
 from userlock.errors import StaleWriteError
 from userlock.ndb.direct import swap
 from userlock.ndb.owners import SHARDS, in_namespace, micros_now, namespaces
-from userlock.ndb.transactions import call_to_end
+from userlock.ndb.transactions import call_to_end, failure_text, is_conflict
 from userlock.outbox.rows import RelayRow, due_jobs, has_jobs
 from userlock.outbox.waking import Due, Waker
 
@@ -192,7 +193,13 @@ class Relay:
             again = _AGAIN_SECONDS[min(row.tries, len(_AGAIN_SECONDS) - 1)]
             row.ask_again_at(now + round(again * random.uniform(0.8, 1) * 1e6))
         self._note_lease(lease, now + round(LEASE_SECONDS * 1e6))
-        renewed, *_ = swap([lease, *rows])  # a job that has run meanwhile, or is about to, is not
+        try:
+            renewed, *_ = swap([lease, *rows])  # a job that has run meanwhile, or will now, is not
+        except GoogleAPIError as error:
+            if not is_conflict(error):
+                raise
+            log.warning("%d jobs are asked for twice: %s", len(rows), failure_text(error))
+            return
         if not renewed:
             raise _LeaseLost
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from collections.abc import Callable
 from typing import Any
 
+import grpc
 import pytest
 from google.api_core.exceptions import ServiceUnavailable
 from google.cloud import ndb
@@ -32,6 +34,17 @@ class WithoutInserts(Wire):
                 if "insert" in mutation:
                     mutation.upsert = mutation.insert
         return super().sent(name, request)
+
+
+class Repeating(Wire):
+    """A server behind a proxy that sends each commit twice, and passes on the second reply."""
+
+    def sent(self, name: str, request: Any) -> Any:
+        request = super().sent(name, request)
+        if name == "commit":
+            with contextlib.suppress(grpc.RpcError):
+                self._stub.commit(request)
+        return request
 
 
 class WithoutBaseVersionOfDeletes(Wire):
@@ -68,6 +81,7 @@ FINE = {REACHABLE: "ok", VERSIONS: "ok", INSERTS: "ok", BASE_VERSION: "ok", "emu
     ("kind", "wrong"),
     [
         (Wire, set()),
+        (Repeating, set()),
         (WithoutVersions, {VERSIONS, BASE_VERSION}),
         (WithoutBaseVersion, {BASE_VERSION}),
         (WithoutBaseVersionOfDeletes, {BASE_VERSION}),

@@ -16,11 +16,12 @@ from unittest import mock
 
 import pytest
 from google.cloud import ndb
-from google.cloud.ndb import _datastore_api, _eventloop, _remote, global_cache
+from google.cloud.ndb import _datastore_api, _eventloop, _remote, global_cache, tasklets
 
 import userlock
 from tests.contract.ndb.actions import Elsewhere, Overtake, add_five, stored_points
 from tests.contract.ndb.models import Learner
+from tests.contract.ndb.servers import Wire
 from tests.interpreters import run_python
 from tests.waiting import wait_until
 from userlock.constraints import Unique
@@ -133,6 +134,24 @@ def interrupted_in_the_wait(begin_put: Callable[[Callable[[], Any]], Any]) -> Ca
 
 
 put_and_be_interrupted = interrupted_in_the_wait(lambda change: change())
+
+
+def test_a_transaction_whose_block_has_just_ended_is_rolled_back(server: Wire) -> None:
+    """It would keep its rows from others until Datastore gives it up."""
+    set_result = tasklets.Future.set_result
+
+    def interrupted(future: Any, result: Any) -> None:
+        if future.info == "the block of a transaction":
+            raise Late
+        set_result(future, result)
+
+    with (
+        mock.patch.object(tasklets.Future, "set_result", interrupted),
+        pytest.raises(Late),
+        transactions.open_transaction(),
+    ):
+        Learner.get_by_id("ann")
+    assert server.begun == server.names.count("rollback") == 1
 
 
 #: Code that a put runs from the RPC to the wait for it.

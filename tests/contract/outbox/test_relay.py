@@ -23,6 +23,7 @@ from userlock.outbox import relay as relay_module
 from userlock.outbox.relay import Relay
 from userlock.outbox.rows import JobRow, RelayRow
 from userlock.outbox.waking import Waker
+from userlock_emulator import Emulator
 
 
 @pytest.fixture
@@ -173,6 +174,17 @@ def test_a_tier_whose_engine_is_down_does_not_hold_up_another(
     for _ in range(2):
         assert outbox.relay().refused == 6
     assert len(box.mailbox.messages) == 1
+
+
+def test_contention_at_one_job_does_not_hold_up_others(
+    box: Box, stage: Any, datastore: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a paused transaction that has read it. It is asked for again."""
+    monkeypatch.setattr(direct, "again", lambda function: function)
+    stage([f"learner-{number}" for number in range(20)])
+    with datastore.faults.abort(1, kind="UserLockJob"):
+        assert box.outbox.relay().woken == 20
+    assert 0 < box.outbox.relay().woken < 20
 
 
 def test_an_engine_that_takes_a_part_or_none(box: Box, stage: Any) -> None:

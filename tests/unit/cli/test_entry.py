@@ -119,6 +119,12 @@ def test_the_option_overrides_the_environment(terminal: Terminal) -> None:
     assert terminal.urls[-1] == "memory://b"
 
 
+def test_an_empty_option_does_too(terminal: Terminal) -> None:
+    """As of a script's unset variable: another store's lock is not what it wants to break."""
+    outcome = terminal.run("break", "ann", "--yes", "--store", "")
+    assert (outcome.code, "no store is named" in outcome.err) == (2, True)
+
+
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"userlock {userlock.__version__}\n"

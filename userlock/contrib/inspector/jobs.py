@@ -97,7 +97,7 @@ class JobPages(Pages):
             ],
             cause_columns=reading.CAUSES,
             rows=rows,
-            columns=[each for each in filled(reading.COLUMNS, rows) if plain or each.key != "key"],
+            columns=filled(reading.COLUMNS, rows),
             note=found.note,
             wanted=wanted,
             typed_owner=wanted.owner if plain else "",

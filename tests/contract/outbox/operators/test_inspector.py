@@ -304,6 +304,7 @@ def test_hidden_owners_are_on_no_page(shop: Shop, form_of_ids: str) -> None:
     assert (key in text) is (form_of_ids == "plain"), "a key contains the owner"
     assert (MARK in found.text) is (form_of_ids == "plain")
     assert name in found.text or form_of_ids == "plain"
+    assert ">Key</th>" in found.text, "the page asks for it"
     data = {**form(question.text, "/now"), "number": "1"}
     refused = shop.web.post(CHANGES[1], data={**data, "owner": "somebody"})
     assert refused.status_code == (200 if form_of_ids == "plain" else 409)

@@ -185,6 +185,8 @@ def test_the_reason_why_a_job_does_not_run(shop: Shop) -> None:
     assert "may run in 8.0s, after 1 failure" in why(shop, failed)
     assert "holds it up, which has failed" in why(shop, behind_failed)
     assert "waits for a worker" in why(shop, waits)
+    shop.clock.advance(10)
+    assert "holds it up, which is due" in why(shop, behind_failed)
 
 
 # --- on the command line ------------------------------------------------------------------------
