@@ -103,7 +103,7 @@ def find_object(name: str, kind: type[_T], noun: str, attribute: str = "") -> _T
     if not isinstance(found, kind):
         module = kind.__module__.rpartition(".")[0]  # the package, which has the public name
         raise ConfigurationError(
-            f"{shown} is an object of {type(found).__name__}, not of {module}.{kind.__name__}. "
+            f"{shown} is no {module}.{kind.__name__}, but of the type {type(found).__name__}. "
             f"To fix it: name the app's {noun}"
         )
     return found
@@ -118,9 +118,10 @@ def _import(name: str) -> object:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            without_py = ", and name the module without .py" if name.endswith(".py") else ""
             raise ConfigurationError(
                 f"there is no module {error.name}, in {legible(here, _SHOWN)} or on Python's path. "
-                f"To fix it: change to the app's directory, and name the module without .py"
+                f"To fix it: change to the app's directory{without_py}"
             ) from error
         raise _failed(name, error) from error
     except SystemExit as error:

@@ -131,7 +131,7 @@ def _base_version(trial: _Probe) -> Capability:
     What is stored decides: the reply to a commit that was sent again on its way is a conflict.
     """
     _, version = trial.look_up()
-    trial.commit("upsert", 3, version)
+    landed = trial.commit("upsert", 3, version)
     carried_out = [
         what
         for operation, what in (("upsert", "a put"), ("delete", "a delete"))
@@ -145,6 +145,8 @@ def _base_version(trial: _Probe) -> Capability:
         wrong = "a put that built on the stored version was refused, or a later one carried out"
     elif changed <= version:
         wrong = "a put did not make the version grow"
+    elif not landed.conflict_detected and landed.version != changed:
+        wrong = "a put and a look-up have reported different versions"
     if not wrong:
         trial.commit("delete", base_version=changed)
         if trial.look_up() != (0, 0):

@@ -314,13 +314,14 @@ def open_transaction() -> Iterator[None]:
         with inside.result().use():
             yield
         over.set_result(None)
+        committed.check_success()
     except BaseException as error:
-        if not over.done():
+        if isinstance(error, Exception) and not over.done():
             over.set_exception(error)
-        committed.wait()  # until it is rolled back
-        committed.exception()  # is raised here
+            committed.wait()  # until it is rolled back
+            committed.exception()  # is raised here
+        _close(committed, error)
         raise
-    committed.check_success()
 
 
 @overload

@@ -47,6 +47,20 @@ class Repeating(Wire):
         return request
 
 
+class OtherVersionOfUpserts(Wire):
+    """A server whose reply to an upsert has another version than its look-ups."""
+
+    def received(self, name: str, reply: Any) -> Any:
+        reply = super().received(name, reply)
+        if name == "commit" and not reply.mutation_results[0].conflict_detected:
+            reply.mutation_results[0].version += self.sent_upsert
+        return reply
+
+    def sent(self, name: str, request: Any) -> Any:
+        self.sent_upsert = name == "commit" and "upsert" in request.mutations[0]
+        return super().sent(name, request)
+
+
 class WithoutBaseVersionOfDeletes(Wire):
     """A server that ignores the `base_version` of deletes."""
 
@@ -83,6 +97,7 @@ FINE = {REACHABLE: "ok", VERSIONS: "ok", INSERTS: "ok", BASE_VERSION: "ok", "emu
         (Wire, set()),
         (Repeating, set()),
         (WithoutVersions, {VERSIONS, BASE_VERSION}),
+        (OtherVersionOfUpserts, {BASE_VERSION}),
         (WithoutBaseVersion, {BASE_VERSION}),
         (WithoutBaseVersionOfDeletes, {BASE_VERSION}),
         (WithoutInserts, {INSERTS}),

@@ -136,22 +136,44 @@ def interrupted_in_the_wait(begin_put: Callable[[Callable[[], Any]], Any]) -> Ca
 put_and_be_interrupted = interrupted_in_the_wait(lambda change: change())
 
 
-def test_a_transaction_whose_block_has_just_ended_is_rolled_back(server: Wire) -> None:
-    """It would keep its rows from others until Datastore gives it up."""
+@pytest.mark.parametrize("kind", [Late, Stopped])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_transaction_whose_block_has_just_ended_is_ended(
+    server: Wire, kind: type[BaseException], when: str
+) -> None:
+    """It would keep its rows from others until Datastore gives it up, or be committed later."""
     set_result = tasklets.Future.set_result
 
     def interrupted(future: Any, result: Any) -> None:
-        if future.info == "the block of a transaction":
-            raise Late
-        set_result(future, result)
+        if future.info != "the block of a transaction":
+            set_result(future, result)
+            return
+        if when == "after":
+            set_result(future, result)
+        raise kind
 
     with (
         mock.patch.object(tasklets.Future, "set_result", interrupted),
-        pytest.raises(Late),
+        pytest.raises(kind),
         transactions.open_transaction(),
     ):
         Learner.get_by_id("ann")
-    assert server.begun == server.names.count("rollback") == 1
+    wait_until(lambda: server.names.count("rollback") == server.begun == 1)
+    assert "commit" not in server.names
+
+
+@pytest.mark.parametrize("kind", [Late, Stopped])
+def test_a_transaction_that_is_interrupted_as_it_begins(
+    server: Wire, kind: type[BaseException]
+) -> None:
+    """The caller gets that exception."""
+    with (
+        mock.patch.object(tasklets, "wait_any", mock.Mock(side_effect=kind)),
+        pytest.raises(kind),
+        transactions.open_transaction(),
+    ):
+        raise AssertionError("its block runs")
+    assert "commit" not in server.names
 
 
 #: Code that a put runs from the RPC to the wait for it.

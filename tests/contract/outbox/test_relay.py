@@ -179,12 +179,14 @@ def test_a_tier_whose_engine_is_down_does_not_hold_up_another(
 def test_contention_at_one_job_does_not_hold_up_others(
     box: Box, stage: Any, datastore: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As of a paused transaction that has read it. It is asked for again."""
+    """As of a paused transaction that has read it. Its batch stays due."""
     monkeypatch.setattr(direct, "again", lambda function: function)
     stage([f"learner-{number}" for number in range(20)])
     with datastore.faults.abort(1, kind="UserLockJob"):
-        assert box.outbox.relay().woken == 20
-    assert 0 < box.outbox.relay().woken < 20
+        first = box.outbox.relay()
+    assert len(box.mailbox.messages) == 20
+    assert first.woken + first.refused == 20
+    assert box.outbox.relay().woken == first.refused > 0
 
 
 def test_an_engine_that_takes_a_part_or_none(box: Box, stage: Any) -> None:

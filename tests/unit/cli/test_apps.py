@@ -60,7 +60,7 @@ def test_it_is_found_in_the_current_directory(name: str) -> None:
         ("\x1b[2J:x", r"'\\x1b[2J:x' names no outbox"),
         ("shop:nothing", "shop has no 'nothing'"),
         ("shop:site.nothing", "shop.site has no 'nothing'"),
-        ("shop:other", "shop:other is an object of int, not of userlock.outbox.Outbox"),
+        ("shop:other", "shop:other is no userlock.outbox.Outbox, but of the type int"),
         ("nowhere:outbox", "there is no module nowhere, in /"),
         ("shopping.nowhere:outbox", "there is no module shopping.nowhere"),
         ("nowhere.shop:outbox", "there is no module nowhere, in /"),

@@ -215,4 +215,4 @@ def test_no_flows_are_named(terminal: Terminal) -> None:
     assert "set USERLOCK_APP=main:app, or USERLOCK_FLOWS=main:flows" in advice
     sys.modules["rides_app"].flows = 7  # type: ignore[attr-defined]
     outcome = terminal.run("flows", "list", "--app", "rides_app:flows")
-    assert "is an object of int, not of userlock.idempotency.Flows" in outcome.err
+    assert "is no userlock.idempotency.Flows, but of the type int" in outcome.err
