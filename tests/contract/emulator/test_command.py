@@ -34,7 +34,7 @@ RUNNING = "Dev App Server is now running."
 
 def put(host: str) -> None:
     with Stub(host) as stub:
-        stub.put(KEY, n=1)
+        stub.put(entity(KEY, n=1))
 
 
 def is_there(host: str) -> bool:

@@ -15,7 +15,7 @@ import pytest
 import userlock_emulator
 from tests.connections import ended, is_open
 from tests.contract.emulator.conftest import SERVICE, Stub, ask
-from tests.unit.emulator.builders import PROJECT, key, value
+from tests.unit.emulator.builders import PROJECT, entity, key, value
 from tests.unit.emulator.waiting import Started
 from tests.waiting import wait_until
 from userlock_emulator import Limits
@@ -150,8 +150,8 @@ def test_clients_that_never_read_delay_nobody_and_are_hung_up_on() -> None:
     with userlock_emulator.start(project=PROJECT, limits=Limits(request_seconds=0.5)) as server:
         stub = Stub(server.host)
         for number in range(1, 9):
-            stub.put(key("K", number), text="x" * 900)
-            stub.put(key("Large", number), blob=value(b"x" * 900_000, indexed=False))
+            stub.put(entity(key("K", number), text="x" * 900))
+            stub.put(entity(key("Large", number), blob=value(b"x" * 900_000, indexed=False)))
         body = json.dumps({"query": {"kind": [{"name": "Large"}]}}).encode()
         query = b"POST /v1/projects/%b:runQuery HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (
             PROJECT.encode(), len(body), body
@@ -172,7 +172,7 @@ def test_a_slow_reader_gets_everything() -> None:
     with userlock_emulator.start(project=PROJECT, limits=Limits(request_seconds=2)) as server:
         stub = Stub(server.host)
         for number in range(1, 9):
-            stub.put(key("Large", number), blob=value(b"x" * 900_000, indexed=False))
+            stub.put(entity(key("Large", number), blob=value(b"x" * 900_000, indexed=False)))
         with connect(server, b"GET /export HTTP/1.0\r\n\r\n") as client:
             received = 0
             while piece := client.recv(4096):

@@ -23,11 +23,6 @@ def upsert(n: int, **detection: object) -> Message:
     return Mutation(upsert=entity(KEY, n=n), **detection)
 
 
-def stored_n(engine: Subject) -> int | None:
-    found = engine.lookup(KEY).found
-    return found[0].entity.properties["n"].integer_value if found else None
-
-
 class TestVersions:
     def test_a_missing_entity_reports_the_snapshot(self, engine: Subject) -> None:
         before = engine.put(entity(key("K", 2), n=1)).mutation_results[0].version
@@ -73,7 +68,7 @@ class TestConflicts:
         assert conflicts == [False, True, False]
         conflict = response.mutation_results[1]
         assert (conflict.version, conflict.update_time) == (current.version, current.update_time)
-        assert stored_n(engine) == 2
+        assert engine.n_of(KEY) == 2
         assert len(engine.lookup(key("K", 2), key("K", 3)).found) == 2
 
     @pytest.mark.parametrize("mutation", ["upsert", "update", "delete"])
@@ -84,12 +79,12 @@ class TestConflicts:
         for base in ({"base_version": stale.version}, {"update_time": stale.update_time}):
             (result,) = engine.commit(Mutation(**changed, **base)).mutation_results
             assert result.conflict_detected
-            assert stored_n(engine) == 2
+            assert engine.n_of(KEY) == 2
         on_current = Mutation(**changed, update_time=current.update_time)
         (result,) = engine.commit(on_current).mutation_results
         assert not result.conflict_detected
         assert result.version > current.version
-        assert stored_n(engine) == (None if mutation == "delete" else 3)
+        assert engine.n_of(KEY) == (None if mutation == "delete" else 3)
         deleted = engine.delete(KEY).mutation_results[0].version
         late = Mutation(upsert=entity(KEY, n=4), base_version=current.version)
         (result,) = engine.commit(late).mutation_results
@@ -131,7 +126,7 @@ class TestExistence:
         engine.put(entity(KEY, n=1))
         with refused(text, code):
             engine.commit(Mutation(upsert=entity(key("New", 1), fresh=1)), mutation)
-        assert stored_n(engine) == 1
+        assert engine.n_of(KEY) == 1
         assert engine.lookup(key("New", 1)).missing, "half a commit landed"
         engine.put(entity(key("New", 2), fresh=2))
         assert engine.identifiers(query("New", orders=("fresh",))) == [2]
@@ -161,7 +156,7 @@ def test_two_mutations_of_one_entity(engine: Subject, first: str, second: str) -
         return
     response = engine.commit(*pair, transactional=True)
     assert len(response.mutation_results) == 2
-    assert stored_n(engine) == (None if second == "delete" else 2)
+    assert engine.n_of(KEY) == (None if second == "delete" else 2)
     by_index = engine.identifiers(query(filters=where(("n", "=", 2))))
     assert by_index == ([] if second == "delete" else [1])
     assert engine.identifiers(query(filters=where(("n", "<", 2)))) == []
@@ -266,6 +261,5 @@ def test_lookups_too_big_for_a_message_are_deferred(engine: Subject) -> None:
     response = engine.lookup(*keys)
     assert response.ByteSize() < 4 * 1024 * 1024
     rest = engine.lookup(*response.deferred)
-    assert sorted(f.entity.key.path[0].id for f in [*response.found, *rest.found]) == [
-        1, 2, 3, 4, 5, 6,
-    ]  # fmt: skip
+    found = [each.entity.key for each in (*response.found, *rest.found)]
+    assert sorted(each.path[0].id for each in found) == [1, 2, 3, 4, 5, 6]

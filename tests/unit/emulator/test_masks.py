@@ -33,10 +33,6 @@ def masked(engine: Subject, *paths: str) -> EntityPb:
     return found.entity
 
 
-def stored(engine: Subject) -> EntityPb:
-    return engine.lookup(KEY).found[0].entity
-
-
 def write(operation: str, content: EntityPb, *paths: str) -> Message:
     mutation = Mutation(**{operation: content})
     mutation.property_mask.paths.extend(paths)
@@ -130,7 +126,7 @@ class TestWriting:
             if paths is None
             else write(operation, content, *paths.split())
         )
-        assert stored(engine) == entity(KEY, **after)
+        assert engine.get(KEY) == entity(KEY, **after)
 
     def test_indexes_and_versions_follow(self, engine: Subject) -> None:
         engine.put(entity(KEY, a=1, b=2))

@@ -34,12 +34,6 @@ def locks(engine: Subject) -> LockTable:
     return control._locks
 
 
-def n_of(engine: Subject, transaction: bytes = b"") -> int:
-    (found,) = engine.lookup(KEY, transaction=transaction).found
-    n: int = found.entity.properties["n"].integer_value
-    return n
-
-
 def write(n: int) -> Message:
     return Mutation(upsert=entity(KEY, n=n))
 
@@ -58,33 +52,33 @@ def test_a_plain_put_waits_for_a_reader(
     engine: Subject, locks: LockTable, end: Callable[[Subject, bytes], object]
 ) -> None:
     transaction = engine.begin()
-    n_of(engine, transaction)
+    engine.n_of(KEY, transaction)
     put = Started(lambda: engine.put(entity(KEY, n=50)))
     wait_until_queued(locks, 1)
-    assert n_of(engine) == 1, "plain reads wait for nobody"
+    assert engine.n_of(KEY) == 1, "plain reads wait for nobody"
     end(engine, transaction)
     put.result()
-    assert n_of(engine) == 50
+    assert engine.n_of(KEY) == 50
 
 
 def test_reads_see_what_was_committed_before_them(engine: Subject) -> None:
     transaction = engine.begin()
     engine.put(entity(KEY, n=7))
-    assert n_of(engine, transaction) == 7
+    assert engine.n_of(KEY, transaction) == 7
     engine.put(entity(OTHER, n=8))
     engine.lookup(OTHER, transaction=transaction)
     engine.commit(write(8), transaction=transaction)
-    assert n_of(engine) == 8
+    assert engine.n_of(KEY) == 8
 
 
 def test_a_read_that_is_aborted_ends_the_transaction(engine: Subject, locks: LockTable) -> None:
     # Each has read an entity that the other wants to write; the younger one waits as a reader.
     old, young = engine.begin(), engine.begin()
-    n_of(engine, old)
+    engine.n_of(KEY, old)
     engine.lookup(OTHER, transaction=young)
     put = Started(lambda: engine.put(entity(KEY, n=9)))
     wait_until_queued(locks, 1)
-    reader = Started(lambda: n_of(engine, young))
+    reader = Started(lambda: engine.n_of(KEY, young))
     wait_until_queued(locks, 2)
     other = Mutation(upsert=entity(OTHER, n=9))
     engine.commit(other, transaction=old)
@@ -92,7 +86,7 @@ def test_a_read_that_is_aborted_ends_the_transaction(engine: Subject, locks: Loc
         reader.result()
     put.result()
     with pytest.raises(DatastoreError, match=EXPIRED):
-        n_of(engine, young)
+        engine.n_of(KEY, young)
 
 
 def test_a_phantom_aborts(engine: Subject) -> None:
@@ -110,7 +104,7 @@ def test_a_phantom_aborts(engine: Subject) -> None:
 
 def test_a_query_that_was_overtaken_is_run_again(engine: Subject, locks: LockTable) -> None:
     holder = engine.begin()
-    n_of(engine, holder)
+    engine.n_of(KEY, holder)
     writer = Started(lambda: engine.put(entity(KEY, n=5)))
     wait_until_queued(locks, 1)
     transaction = engine.begin()

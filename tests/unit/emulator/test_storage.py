@@ -27,8 +27,6 @@ from userlock_emulator.datastore.protos import (
     BeginTransactionRequest,
     LookupRequest,
     Mutation,
-    ReadOptions,
-    RunQueryRequest,
 )
 from userlock_emulator.datastore.rows import EVERYTHING, Reader, StoredEntity
 from userlock_emulator.datastore.storage import Storage
@@ -255,13 +253,6 @@ class TestHistory:
             request.read_options.read_time.FromMicroseconds(moment)
             (found,) = timed.engine.lookup(request).found
             assert found.entity.properties["n"].integer_value == n
-            past = RunQueryRequest(
-                project_id=PROJECT,
-                query=query(filters=where(("n", ">=", 0))),
-                read_options=ReadOptions(read_time=request.read_options.read_time),
-            )
-            (result,) = timed.engine.run_query(past).batch.entity_results
-            assert result.entity.properties["n"].integer_value == n
 
     def test_old_versions_are_removed(self, timed: Subject, clock: list[int]) -> None:
         for n in range(10):

@@ -9,7 +9,6 @@ from tests.unit.emulator.builders import Timestamp, entity, key, value
 from tests.unit.emulator.subject import Subject, query, refused
 from userlock_emulator.datastore.protos import (
     ArrayValue,
-    EntityPb,
     Message,
     Mutation,
     PropertyTransform,
@@ -39,10 +38,6 @@ def apply(engine: Subject, *transforms: Message, **properties: Any) -> Message:
     return result
 
 
-def stored(engine: Subject) -> EntityPb:
-    return engine.lookup(KEY).found[0].entity
-
-
 def same(one: ValuePb, other: ValuePb) -> bool:
     return bool(one == other) or (math.isnan(one.double_value) and math.isnan(other.double_value))
 
@@ -63,7 +58,7 @@ NUMBERS: list[tuple[str, Any, Any, Any]] = [
 def test_numbers(engine: Subject) -> None:
     for kind, before, operand, after in NUMBERS:
         result = apply(engine, transform("n", kind, operand), n=before)
-        assert same(stored(engine).properties["n"], value(after)), (kind, before, operand)
+        assert same(engine.get(KEY).properties["n"], value(after)), (kind, before, operand)
         assert same(result.transform_results[0], value(after)), (kind, before, operand)
 
 
@@ -83,7 +78,7 @@ ARRAYS: list[tuple[str, Any, list[Any], list[Any]]] = [
 def test_arrays(engine: Subject) -> None:
     for kind, before, operand, after in ARRAYS:
         result = apply(engine, transform("n", kind, operand), n=before)
-        elements = stored(engine).properties["n"].array_value.values
+        elements = engine.get(KEY).properties["n"].array_value.values
         assert len(elements) == len(after), (kind, before, operand)
         assert all(same(one, value(other)) for one, other in zip(elements, after, strict=True))
         assert list(result.transform_results) == [value(None)]
@@ -96,7 +91,7 @@ def test_a_property_that_does_not_exist(engine: Subject) -> None:
         transform("b", "append_missing_elements", [1]),
         transform("c.d.e", "maximum", 7),
     )
-    assert stored(engine) == entity(KEY, a=5, b=[1], c={"d": {"e": 7}})
+    assert engine.get(KEY) == entity(KEY, a=5, b=[1], c={"d": {"e": 7}})
 
 
 def test_the_servers_time_is_one_for_the_whole_commit(engine: Subject) -> None:
@@ -113,7 +108,7 @@ def test_the_servers_time_is_one_for_the_whole_commit(engine: Subject) -> None:
     (time,) = times
     assert time % 1000 == 0
     assert 0 <= microseconds(response.commit_time) - time < 1000
-    assert microseconds(stored(engine).properties["t"].timestamp_value) == time
+    assert microseconds(engine.get(KEY).properties["t"].timestamp_value) == time
 
 
 def test_they_follow_the_operation_in_order_and_whatever_the_mask(engine: Subject) -> None:
@@ -129,11 +124,11 @@ def test_they_follow_the_operation_in_order_and_whatever_the_mask(engine: Subjec
     )
     (result,) = engine.commit(mutation).mutation_results
     unindexed = value(2, indexed=False)  # it stays so
-    assert stored(engine) == entity(KEY, a=2, n=11, hidden=unindexed)
+    assert engine.get(KEY) == entity(KEY, a=2, n=11, hidden=unindexed)
     assert list(result.transform_results) == [value(11), value(11), unindexed]
     assert engine.identifiers(query(orders=("n",))) == [1]
     engine.commit(mutation, mutation, transactional=True)  # each sees the one before
-    assert stored(engine).properties["n"] == value(13)
+    assert engine.get(KEY).properties["n"] == value(13)
 
 
 def test_a_conflict_leaves_them_undone(engine: Subject) -> None:
@@ -143,7 +138,7 @@ def test_a_conflict_leaves_them_undone(engine: Subject) -> None:
     (result,) = engine.commit(mutation).mutation_results
     assert result.conflict_detected
     assert not result.transform_results
-    assert stored(engine) == entity(KEY, n=1)
+    assert engine.get(KEY) == entity(KEY, n=1)
 
 
 def _with(*transforms: Message) -> Message:
@@ -185,6 +180,6 @@ def test_elements_are_compared_as_they_are_stored(engine: Subject) -> None:
     append = PropertyTransform(property="seen", append_missing_elements=elements)
     for _ in range(2):
         apply(engine, append, seen=[key("K", 2), Timestamp(5)])
-        assert stored(engine) == entity(KEY, seen=[key("K", 2), Timestamp(5)])
+        assert engine.get(KEY) == entity(KEY, seen=[key("K", 2), Timestamp(5)])
     apply(engine, PropertyTransform(property="seen", remove_all_from_array=elements))
-    assert stored(engine) == entity(KEY, seen=[])
+    assert engine.get(KEY) == entity(KEY, seen=[])
