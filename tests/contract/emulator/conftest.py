@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 
 import grpc
 import pytest
+from google.cloud import tasks_v2beta2, tasks_v2beta3  # noqa: F401
 
 import userlock_emulator
 
-# Both servers: what an inner pytest imports first is forgotten after it, but for its messages.
+# Both servers, and the versions of Cloud Tasks above: what an inner pytest imports first is
+# forgotten after it, but for its messages.
 import userlock_emulator.datastore.server
 import userlock_emulator.tasks.server
 from tests.unit.emulator.builders import PROJECT

@@ -120,7 +120,7 @@ def test_results_come_in_batches(
     ],
 )
 def test_refused_queries(engine: Subject, message: QueryPb, text: str) -> None:
-    """Beside those of `test_boundaries`."""
+    """Beside those of `test_validation`."""
     with refused(text):
         engine.run(message)
 

@@ -1,4 +1,4 @@
-"""The documented limits that `test_boundaries` has not: sizes in bytes, and of whole entities."""
+"""The limits: the table of boundaries, and what it has not: sizes in bytes, whole entities."""
 
 from typing import Any
 
@@ -6,6 +6,8 @@ import pytest
 
 from tests.unit.emulator.builders import PROJECT, entity, key, value
 from tests.unit.emulator.subject import Subject, query, refused, where
+from tools.compare.boundaries import boundaries
+from userlock_emulator.datastore.errors import DatastoreError
 from userlock_emulator.datastore.protos import (
     AllocateIdsRequest,
     Key,
@@ -18,6 +20,21 @@ from userlock_emulator.datastore.protos import (
 )
 
 KEY = key("K", 1)
+ALL = list(boundaries(PROJECT))
+
+
+@pytest.mark.parametrize("rule", dict.fromkeys(each.rule for each in ALL))
+def test_each_rule_in_each_place(engine: Subject, rule: str) -> None:
+    """Refused in the service's words, or taken."""
+    engine.put(entity(key("A", "x"), a=1, s="x"))
+    for boundary in ALL:
+        if boundary.rule == rule:
+            code, said = "OK", ""
+            try:
+                engine.call(boundary.rpc, boundary.request)
+            except DatastoreError as error:
+                code, said = error.code.name, error.message
+            assert (code, boundary.said in said) == (boundary.code, True), boundary
 
 
 def bare(*path: dict[str, Any]) -> KeyPb:
