@@ -80,14 +80,14 @@ class Browser:
         self.host = host
 
     def get(
-        self, page: str = "", /, headers: Mapping[str, str] | None = None, **fields: str
+        self, page: str = "", headers: Mapping[str, str] | None = None, /, **fields: str
     ) -> Seen:
         path = page if page.startswith("/") else VIEWER + page
         if fields:
             path += f"?{urlencode(fields)}"
         return Seen(*ask(self.host, "GET", path, headers=headers or {}))
 
-    def post(self, form: str, /, headers: Mapping[str, str] | None = None, **fields: str) -> Seen:
+    def post(self, form: str, headers: Mapping[str, str] | None = None, /, **fields: str) -> Seen:
         """Send a form, by default as its page does."""
         kind = {"Content-Type": "application/x-www-form-urlencoded"}
         sent = {"Origin": f"http://{self.host}"} if headers is None else headers
@@ -358,7 +358,7 @@ class TestAccess:
             away = Browser(f"{own}:{port}")
             assert away.get("/").status == 200
             assert "for this machine only" in away.get().text
-            assert away.get(headers={"Host": "localhost"}).status == 403
+            assert away.get("", {"Host": "localhost"}).status == 403
 
     def test_read_only(
         self, browser: Browser, stub: Stub, server: userlock_emulator.Emulator
