@@ -20,10 +20,10 @@ import userlock_emulator
 from sample_app.stack import ports
 from tests.contract.emulator.conftest import Stub
 from tests.contract.emulator.process import ROOT, EmulatorProcess, refused, run_to_end
-from tests.unit.emulator.builders import PROJECT, entity, key
+from tests.unit.emulator.builders import entity, key
 from tests.unit.emulator.subject import query
 from userlock_emulator import memcache, tasks
-from userlock_emulator.datastore.protos import CommitRequest, Mutation, RunQueryRequest
+from userlock_emulator.datastore.protos import Mutation
 from userlock_emulator.datastore.server import CONCURRENCY_MODES
 from userlock_emulator.google_options import GOOGLES_DATA
 from userlock_emulator.remote import Remote
@@ -176,14 +176,9 @@ class TestStart:
         """In the legacy mode 26 entity groups are too many for one transaction."""
 
         def commit(host: str) -> bool:
-            request = CommitRequest(
-                project_id=PROJECT,
-                mode=CommitRequest.TRANSACTIONAL,
-                mutations=[Mutation(upsert=entity(key("K", i))) for i in range(1, 27)],
-            )
-            request.single_use_transaction.read_write.SetInParent()
+            mutations = [Mutation(upsert=entity(key("K", i))) for i in range(1, 27)]
             with Stub(host) as stub, contextlib.suppress(grpc.RpcError):
-                stub.call("Commit", request)
+                stub.commit(*mutations, transactional=True)
                 return True
             return False
 
@@ -196,9 +191,8 @@ class TestStart:
         path = str(tmp_path / "index.yaml")
 
         def ask(host: str, *orders: str) -> None:
-            request = RunQueryRequest(project_id=PROJECT, query=query(orders=orders))
             with Stub(host) as stub:
-                stub.call("RunQuery", request)
+                stub.run(query(orders=orders))
 
         start("--indexes", "auto", "--index-file", path, act=lambda host: ask(host, "a", "-b"))
         start("--index-file", path, act=lambda host: ask(host, "a", "-b"))

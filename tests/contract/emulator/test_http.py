@@ -166,7 +166,7 @@ def test_writes_over_http_are_read_over_grpc(connection: Connection, stub: Stub)
     status, body = call(connection, "commit", commit_request(Mutation(upsert=entity(KEY, n=1))))
     assert status == 200
     (written,) = CommitResponse.FromString(body).mutation_results
-    (over_grpc,) = stub.call("Lookup", LookupRequest(project_id=PROJECT, keys=[KEY])).found
+    (over_grpc,) = stub.lookup(KEY).found
     # The same connection again, with the project from the URL.
     status, body = call(connection, "lookup", LOOKUP)
     (over_http,) = LookupResponse.FromString(body).found
@@ -191,7 +191,7 @@ def test_nine_megabytes(connection: Connection, stub: Stub) -> None:
     connection.send(body)
     assert connection.getresponse().status == 200
     # The channel has gRPC's default limit of 4 MiB for received messages.
-    batch = stub.call("RunQuery", RunQueryRequest(project_id=PROJECT, query=query())).batch
+    batch = stub.run(query())
     assert 0 < len(batch.entity_results) < 9
     assert len(stub.commit(*request.mutations).mutation_results) == 9
 
@@ -305,7 +305,7 @@ def test_time_can_be_moved_by_hand() -> None:
         first = stub.put(entity(KEY, n=1)).mutation_results[0]
         assert (first.update_time.seconds, first.version) == (1000, 1_000_000_000)
         now[0] += 60_000_000
-        reply = stub.call("Lookup", LookupRequest(project_id=PROJECT, keys=[KEY]))
+        reply = stub.lookup(KEY)
         assert (reply.read_time.seconds, reply.found[0].update_time.seconds) == (1060, 1000)
         now[0] -= 30_000_000
         assert stub.put(entity(KEY, n=2)).mutation_results[0].version > 1_060_000_000
