@@ -314,7 +314,7 @@ def test_time_can_be_moved_by_hand() -> None:
 def test_a_wait_for_a_transaction_does_not_delay_the_end() -> None:
     server = userlock_emulator.start(project=PROJECT, concurrency_mode="pessimistic")
     with Stub(server.host) as stub:
-        stub.get(KEY, stub.begin())
+        stub.get(KEY, transaction=stub.begin())
         waiting = Started(lambda: stub.put(entity(KEY)))
         wait_until(lambda: server.waiting == 1)
         server.stop(grace_seconds=0.1)

@@ -469,7 +469,7 @@ class TestTransactions:
             Stub(emulator.host) as stub,
         ):
             stub.put(entity(self.OF, n=1))
-            stub.get(self.OF, stub.begin())
+            stub.get(self.OF, transaction=stub.begin())
             yield emulator, Browser(emulator.host), stub
 
     def test_one_is_seen_with_its_waiters_and_rolled_back(self, stuck: Any) -> None:
@@ -502,7 +502,7 @@ class TestTransactions:
 
     def test_where_nobody_waits_it_shows_what_was_read(self, browser: Browser, stub: Stub) -> None:
         stub.put(entity(self.OF))
-        stub.get(self.OF, stub.begin())
+        stub.get(self.OF, transaction=stub.begin())
         stub.put(entity(self.OF, n=2))
         document = browser.get("transactions.json").document
         (transaction,) = document["transactions"]

@@ -10,24 +10,21 @@ from typing import Any
 import pytest
 
 from tests.unit.emulator.builders import PROJECT, value
+from userlock_emulator.datastore import protos
 from userlock_emulator.datastore.concurrency import Optimistic
 from userlock_emulator.datastore.engine import ControlFactory, Engine
 from userlock_emulator.datastore.protos import (
-    BeginTransactionRequest,
     CommitRequest,
     EntityPb,
     Filter,
     KeyPb,
-    LookupRequest,
     Message,
     Mutation,
     PropertyFilter,
     PropertyOrder,
     Query,
     QueryPb,
-    RollbackRequest,
     RunAggregationQueryRequest,
-    RunQueryRequest,
     Value,
 )
 from userlock_emulator.datastore.storage import Storage
@@ -117,6 +114,10 @@ class Caller:
     def call(self, rpc: str, request: Message) -> Message:
         raise NotImplementedError
 
+    def ask(self, rpc: str, **fields: Any) -> Message:
+        fields = {"project_id": PROJECT, **fields}
+        return self.call(rpc, getattr(protos, f"{rpc}Request")(**fields))
+
     def commit(
         self, *mutations: Message, transaction: bytes = b"", transactional: bool = False
     ) -> Message:
@@ -142,31 +143,23 @@ class Caller:
     def delete(self, key: KeyPb) -> Message:
         return self.commit(Mutation(delete=key))
 
-    def lookup(self, *keys: KeyPb, transaction: bytes = b"") -> Message:
-        request = LookupRequest(project_id=PROJECT, keys=keys)
-        if transaction:
-            request.read_options.transaction = transaction
-        return self.call("Lookup", request)
+    def lookup(self, *keys: KeyPb, **read_options: Any) -> Message:
+        return self.ask("Lookup", keys=keys, read_options=_set(read_options))
 
-    def get(self, key: KeyPb, transaction: bytes = b"") -> EntityPb | None:
-        request = LookupRequest(**_database(key), keys=[key])
-        if transaction:
-            request.read_options.transaction = transaction
-        found = self.call("Lookup", request).found
+    def get(self, key: KeyPb, **read_options: Any) -> EntityPb | None:
+        options = _set(read_options)
+        found = self.ask("Lookup", **_database(key), keys=[key], read_options=options).found
         return found[0].entity if found else None
 
-    def n_of(self, key: KeyPb, transaction: bytes = b"") -> int | None:
+    def n_of(self, key: KeyPb, **read_options: Any) -> int | None:
         """Return an entity's property n."""
-        found = self.get(key, transaction)
+        found = self.get(key, **read_options)
         return None if found is None else found.properties["n"].integer_value
 
-    def run(self, message: QueryPb, *, transaction: bytes = b"", namespace: str = "") -> Message:
+    def run(self, message: QueryPb, *, namespace: str = "", **read_options: Any) -> Message:
         """Return the first batch of a query."""
-        request = RunQueryRequest(project_id=PROJECT, query=message)
-        request.partition_id.namespace_id = namespace
-        if transaction:
-            request.read_options.transaction = transaction
-        return self.call("RunQuery", request).batch
+        place, options = {"namespace_id": namespace}, _set(read_options)
+        return self.ask("RunQuery", query=message, partition_id=place, read_options=options).batch
 
     def identifiers(self, message: QueryPb) -> list[int | str]:
         """Return the last identifiers of a query's results."""
@@ -176,15 +169,17 @@ class Caller:
         ]
 
     def begin(self, *, read_only: bool = False) -> bytes:
-        request = BeginTransactionRequest(project_id=PROJECT)
-        if read_only:
-            request.transaction_options.read_only.SetInParent()
-        transaction: bytes = self.call("BeginTransaction", request).transaction
+        options: Any = {"read_only": {}} if read_only else None
+        transaction: bytes = self.ask("BeginTransaction", transaction_options=options).transaction
         return transaction
 
     def rollback(self, transaction: bytes) -> Message:
-        request = RollbackRequest(project_id=PROJECT, transaction=transaction)
-        return self.call("Rollback", request)
+        return self.ask("Rollback", transaction=transaction)
+
+
+def _set(read_options: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the options that are not empty, or None: no message."""
+    return {name: option for name, option in read_options.items() if option} or None
 
 
 def _database(key: KeyPb) -> dict[str, str]:

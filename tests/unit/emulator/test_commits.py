@@ -4,17 +4,15 @@ import itertools
 
 import pytest
 
-from tests.unit.emulator.builders import PROJECT, Timestamp, entity, key, value
+from tests.unit.emulator.builders import Timestamp, entity, key, value
 from tests.unit.emulator.subject import Subject, query, refused, where
 from userlock_emulator.datastore.clock import VersionClock
 from userlock_emulator.datastore.errors import Code, DatastoreError
 from userlock_emulator.datastore.ids import scatter
 from userlock_emulator.datastore.protos import (
-    AllocateIdsRequest,
     Entity,
     Message,
     Mutation,
-    ReserveIdsRequest,
 )
 
 KEY = key("K", 1)
@@ -199,9 +197,10 @@ class TestIds:
         assert not complete.HasField("key"), "only for allocated keys"
 
     def test_allocated_ids_are_spread_and_never_given_out_again(self, engine: Subject) -> None:
-        request = AllocateIdsRequest(project_id=PROJECT, keys=[key("K")] * 300)
         allocated = [
-            k.path[0].id for _ in range(5) for k in engine.engine.allocate_ids(request).keys
+            of.path[0].id
+            for _ in range(5)
+            for of in engine.ask("AllocateIds", keys=[key("K")] * 300).keys
         ]
         assert len(set(allocated)) == 1500
         assert min(abs(a - b) for a, b in itertools.pairwise(allocated)) > 2**30
@@ -210,17 +209,13 @@ class TestIds:
         inserted = engine.commit(*[Mutation(insert=entity(key("K")))] * 300).mutation_results
         assert not set(allocated) & {result.key.path[0].id for result in inserted}
         with pytest.raises(DatastoreError, match="must not be complete"):
-            engine.engine.allocate_ids(AllocateIdsRequest(project_id=PROJECT, keys=[KEY]))
+            engine.ask("AllocateIds", keys=[KEY])
 
     def test_reserved_ids_are_passed_over(self, engine: Subject) -> None:
         next_ids = [scatter(number) for number in range(1, 6)]
-        engine.engine.reserve_ids(
-            ReserveIdsRequest(project_id=PROJECT, keys=[key("K", i) for i in next_ids[:2]])
-        )
+        engine.ask("ReserveIds", keys=[key("K", i) for i in next_ids[:2]])
         engine.put(entity(key("K", next_ids[2])))
-        (allocated,) = engine.engine.allocate_ids(
-            AllocateIdsRequest(project_id=PROJECT, keys=[key("K")])
-        ).keys
+        (allocated,) = engine.ask("AllocateIds", keys=[key("K")]).keys
         assert allocated.path[0].id == next_ids[3]
 
 

@@ -4,7 +4,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from tests.unit.emulator.builders import PROJECT, entity, key
+from tests.unit.emulator.builders import entity, key
 from tests.unit.emulator.subject import Conditions, Subject, aggregation, query
 from userlock_emulator.datastore.errors import DatastoreError
 from userlock_emulator.datastore.protos import (
@@ -12,7 +12,6 @@ from userlock_emulator.datastore.protos import (
     Message,
     Mutation,
     QueryPb,
-    RunQueryRequest,
 )
 
 
@@ -24,11 +23,9 @@ def numbers(engine: Subject) -> None:
 def explain(
     engine: Subject, message: QueryPb, *, analyze: bool, transaction: bytes = b""
 ) -> Message:
-    request = RunQueryRequest(project_id=PROJECT, query=message)
-    request.explain_options.analyze = analyze
-    if transaction:
-        request.read_options.transaction = transaction
-    return engine.engine.run_query(request)
+    read_options = {"transaction": transaction} if transaction else None
+    options = {"analyze": analyze}
+    return engine.ask("RunQuery", query=message, explain_options=options, read_options=read_options)
 
 
 def plan(response: Message) -> list[tuple[str, str]]:

@@ -16,8 +16,6 @@ from userlock_emulator.datastore.protos import (
     GqlQuery,
     Message,
     QueryPb,
-    RunAggregationQueryRequest,
-    RunQueryRequest,
 )
 
 PARTITION = Partition(PROJECT, "", "")
@@ -227,10 +225,10 @@ def test_running(engine: Subject) -> None:
     """The reply has the parsed form, to go on where a batch ended."""
     engine.put(*(entity(key("K", i, namespace="n"), n=i, odd=bool(i % 2)) for i in range(1, 6)))
 
+    place = {"namespace_id": "n"}
+
     def run(text: str, *bound: Any) -> tuple[Message, list[int]]:
-        request = RunQueryRequest(project_id=PROJECT, gql_query=gql(text, *bound))
-        request.partition_id.namespace_id = "n"
-        response = engine.engine.run_query(request)
+        response = engine.ask("RunQuery", gql_query=gql(text, *bound), partition_id=place)
         return response, [r.entity.key.path[0].id for r in response.batch.entity_results]
 
     text = "SELECT * FROM K WHERE n > 1 AND odd = TRUE ORDER BY n DESC"
@@ -243,9 +241,7 @@ def test_running(engine: Subject) -> None:
     assert found == [4, 5]
     assert all(set(result.entity.properties) == {"n"} for result in response.batch.entity_results)
     text = "AGGREGATE COUNT(*) AS c, SUM(n) AS s OVER (SELECT * FROM K WHERE odd = TRUE)"
-    request = RunAggregationQueryRequest(project_id=PROJECT, gql_query=gql(text))
-    request.partition_id.namespace_id = "n"
-    response = engine.engine.run_aggregation_query(request)
+    response = engine.ask("RunAggregationQuery", gql_query=gql(text), partition_id=place)
     (result,) = response.batch.aggregation_results
     assert dict(result.aggregate_properties) == {"c": value(3), "s": value(9)}
     assert response.query == parse_aggregation_query(gql(text), PARTITION)

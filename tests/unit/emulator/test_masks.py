@@ -4,15 +4,13 @@ from typing import Any
 
 import pytest
 
-from tests.unit.emulator.builders import PROJECT, entity, key, value
+from tests.unit.emulator.builders import entity, key, value
 from tests.unit.emulator.subject import Subject, query, refused
 from userlock_emulator.datastore.errors import Code, DatastoreError
 from userlock_emulator.datastore.protos import (
     EntityPb,
-    LookupRequest,
     Message,
     Mutation,
-    RunQueryRequest,
 )
 
 KEY = key("K", 1)
@@ -26,18 +24,12 @@ PERSON: dict[str, Any] = {
 
 def masked(engine: Subject, *paths: str) -> EntityPb:
     engine.put(entity(KEY, **PERSON))
-    request = LookupRequest(project_id=PROJECT, keys=[KEY])
-    request.property_mask.paths.extend(paths)
-    request.property_mask.SetInParent()
-    (found,) = engine.engine.lookup(request).found
+    (found,) = engine.ask("Lookup", keys=[KEY], property_mask={"paths": paths}).found
     return found.entity
 
 
 def write(operation: str, content: EntityPb, *paths: str) -> Message:
-    mutation = Mutation(**{operation: content})
-    mutation.property_mask.paths.extend(paths)
-    mutation.property_mask.SetInParent()
-    return mutation
+    return Mutation(**{operation: content}, property_mask={"paths": paths})
 
 
 @pytest.mark.parametrize(
@@ -62,17 +54,15 @@ def test_a_lookup_returns_what_its_mask_covers(
 
 def test_a_query_returns_what_its_mask_covers(engine: Subject) -> None:
     engine.put(entity(KEY, **PERSON))
-    request = RunQueryRequest(project_id=PROJECT, query=query())
-    request.property_mask.paths.append("address.city")
-    (result,) = engine.engine.run_query(request).batch.entity_results
+    mask = {"paths": ["address.city"]}
+    (result,) = engine.ask("RunQuery", query=query(), property_mask=mask).batch.entity_results
     assert result.entity == entity(KEY, address={"city": "Rome"})
     assert result.version == engine.lookup(KEY).found[0].version
-    request.query.CopyFrom(query(projection=("__key__",)))
-    (result,) = engine.engine.run_query(request).batch.entity_results
+    keys = query(projection=("__key__",))
+    (result,) = engine.ask("RunQuery", query=keys, property_mask=mask).batch.entity_results
     assert result.entity == entity(KEY)
-    request.query.CopyFrom(query(projection=("name",)))
     with refused("projection"):
-        engine.engine.run_query(request)
+        engine.ask("RunQuery", query=query(projection=("name",)), property_mask=mask)
 
 
 class TestWriting:

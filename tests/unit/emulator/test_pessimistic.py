@@ -185,7 +185,7 @@ def test_a_plain_put_waits_for_a_reader(
     engine: Subject, locks: LockTable, end: Callable[[Subject, bytes], object]
 ) -> None:
     transaction = engine.begin()
-    engine.n_of(KEY, transaction)
+    engine.n_of(KEY, transaction=transaction)
     put = Started(lambda: engine.put(entity(KEY, n=50)))
     wait_until_queued(locks, 1)
     assert engine.n_of(KEY) == 1, "plain reads wait for nobody"
@@ -197,7 +197,7 @@ def test_a_plain_put_waits_for_a_reader(
 def test_reads_see_what_was_committed_before_them(engine: Subject) -> None:
     transaction = engine.begin()
     engine.put(entity(KEY, n=7))
-    assert engine.n_of(KEY, transaction) == 7
+    assert engine.n_of(KEY, transaction=transaction) == 7
     engine.put(entity(OTHER, n=8))
     engine.lookup(OTHER, transaction=transaction)
     engine.commit(write(8), transaction=transaction)
@@ -207,11 +207,11 @@ def test_reads_see_what_was_committed_before_them(engine: Subject) -> None:
 def test_a_read_that_is_aborted_ends_the_transaction(engine: Subject, locks: LockTable) -> None:
     # Each has read an entity that the other wants to write; the younger one waits as a reader.
     old, young = engine.begin(), engine.begin()
-    engine.n_of(KEY, old)
+    engine.n_of(KEY, transaction=old)
     engine.lookup(OTHER, transaction=young)
     put = Started(lambda: engine.put(entity(KEY, n=9)))
     wait_until_queued(locks, 1)
-    reader = Started(lambda: engine.n_of(KEY, young))
+    reader = Started(lambda: engine.n_of(KEY, transaction=young))
     wait_until_queued(locks, 2)
     other = Mutation(upsert=entity(OTHER, n=9))
     engine.commit(other, transaction=old)
@@ -219,7 +219,7 @@ def test_a_read_that_is_aborted_ends_the_transaction(engine: Subject, locks: Loc
         reader.result()
     put.result()
     with pytest.raises(DatastoreError, match=EXPIRED):
-        engine.n_of(KEY, young)
+        engine.n_of(KEY, transaction=young)
 
 
 def test_a_phantom_aborts(engine: Subject) -> None:
@@ -237,7 +237,7 @@ def test_a_phantom_aborts(engine: Subject) -> None:
 
 def test_a_query_that_was_overtaken_is_run_again(engine: Subject, locks: LockTable) -> None:
     holder = engine.begin()
-    engine.n_of(KEY, holder)
+    engine.n_of(KEY, transaction=holder)
     writer = Started(lambda: engine.put(entity(KEY, n=5)))
     wait_until_queued(locks, 1)
     transaction = engine.begin()

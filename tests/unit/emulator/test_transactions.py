@@ -18,10 +18,9 @@ from userlock_emulator.datastore.entity_groups import MAX_GROUPS, OptimisticWith
 from userlock_emulator.datastore.errors import CONTENTION, EXPIRED, Code
 from userlock_emulator.datastore.protos import (
     BeginTransactionRequest,
-    LookupRequest,
     Message,
     Mutation,
-    RunQueryRequest,
+    timestamp,
 )
 from userlock_emulator.datastore.transactions import State, TransactionTable
 
@@ -173,7 +172,7 @@ class TestReads:
         transaction = engine.begin(read_only=read_only)
         engine.put(entity(KEY, n=2), entity(key("K", 3), n=1))
         engine.delete(OTHER)
-        assert engine.n_of(KEY, transaction) == 1
+        assert engine.n_of(KEY, transaction=transaction) == 1
         assert engine.lookup(OTHER, transaction=transaction).found
         seen = engine.run(query(orders=("n",)), transaction=transaction)
         assert [r.entity.key.path[0].id for r in seen.entity_results] == [1, 2]
@@ -184,17 +183,13 @@ class TestReads:
             engine.commit(transaction=engine.begin(read_only=True))
 
     @pytest.mark.parametrize(
-        ("rpc", "request_"),
-        [
-            ("lookup", LookupRequest(project_id=PROJECT, keys=[KEY])),
-            ("run_query", RunQueryRequest(project_id=PROJECT, query=query())),
-        ],
+        ("rpc", "asked"), [("Lookup", {"keys": [KEY]}), ("RunQuery", {"query": query()})]
     )
     def test_one_can_begin_a_transaction(
-        self, engine: Subject, rpc: str, request_: Message
+        self, engine: Subject, rpc: str, asked: dict[str, Any]
     ) -> None:
-        request_.read_options.new_transaction.read_write.SetInParent()
-        transaction = getattr(engine.engine, rpc)(request_).transaction
+        new: Any = {"new_transaction": {"read_write": {}}}
+        transaction = engine.ask(rpc, read_options=new, **asked).transaction
         engine.put(entity(KEY, n=1))
         assert_aborted(engine, transaction)
 
@@ -209,12 +204,10 @@ class TestReads:
     def test_refused_times(
         self, engine: Subject, shift_seconds: int, nanos: int, code: Code, text: str
     ) -> None:
-        request = LookupRequest(project_id=PROJECT, keys=[KEY])
-        request.read_options.read_time.FromMicroseconds(engine.storage.clock.now())
-        request.read_options.read_time.seconds += shift_seconds
-        request.read_options.read_time.nanos += nanos
+        time = timestamp(engine.storage.clock.now() + 1_000_000 * shift_seconds)
+        time.nanos += nanos
         with refused(text, code):
-            engine.engine.lookup(request)
+            engine.lookup(KEY, read_time=time)
 
 
 class TestIds:
@@ -240,7 +233,7 @@ class TestIds:
         self, engine: Subject
     ) -> None:
         first, second = engine.begin(), engine.begin()
-        engine.n_of(KEY, second)
+        engine.n_of(KEY, transaction=second)
         engine.rollback(first)
         engine.put(entity(KEY, n=2))
         assert_aborted(engine, second)
@@ -260,10 +253,8 @@ class TestIds:
             engine.engine.begin_transaction(begin)
 
     def test_a_transaction_belongs_to_its_database(self, engine: Subject) -> None:
-        request = LookupRequest(project_id="another", keys=[key("K", 1, project="another")])
-        request.read_options.transaction = engine.begin()
         with refused(EXPIRED):
-            engine.engine.lookup(request)
+            engine.get(key("K", 1, project="another"), transaction=engine.begin())
 
     def test_reset_ends_all(self, engine: Subject) -> None:
         engine.put(entity(KEY, n=1))
