@@ -17,11 +17,7 @@ from tests.contract.emulator.conftest import Stub
 from tests.contract.emulator.process import EmulatorProcess
 from tests.unit.emulator.builders import PROJECT, entity, key
 from tests.unit.emulator.subject import query
-from userlock_emulator.datastore.protos import (
-    CommitRequest,
-    Mutation,
-    QueryResultBatch,
-)
+from userlock_emulator.datastore.protos import CommitRequest, Mutation, QueryResultBatch
 
 CLIENTS = 4
 MOMENTS = 24

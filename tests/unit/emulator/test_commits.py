@@ -9,11 +9,7 @@ from tests.unit.emulator.subject import Subject, query, refused, where
 from userlock_emulator.datastore.clock import VersionClock
 from userlock_emulator.datastore.errors import Code, DatastoreError
 from userlock_emulator.datastore.ids import scatter
-from userlock_emulator.datastore.protos import (
-    Entity,
-    Message,
-    Mutation,
-)
+from userlock_emulator.datastore.protos import Entity, Message, Mutation
 
 KEY = key("K", 1)
 

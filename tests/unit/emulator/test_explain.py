@@ -7,12 +7,7 @@ import pytest
 from tests.unit.emulator.builders import entity, key
 from tests.unit.emulator.subject import Conditions, Subject, aggregation, query
 from userlock_emulator.datastore.errors import DatastoreError
-from userlock_emulator.datastore.protos import (
-    EntityResult,
-    Message,
-    Mutation,
-    QueryPb,
-)
+from userlock_emulator.datastore.protos import EntityResult, Message, Mutation, QueryPb
 
 
 @pytest.fixture(autouse=True)

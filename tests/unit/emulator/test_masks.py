@@ -7,11 +7,7 @@ import pytest
 from tests.unit.emulator.builders import entity, key, value
 from tests.unit.emulator.subject import Subject, query, refused
 from userlock_emulator.datastore.errors import Code, DatastoreError
-from userlock_emulator.datastore.protos import (
-    EntityPb,
-    Message,
-    Mutation,
-)
+from userlock_emulator.datastore.protos import EntityPb, Message, Mutation
 
 KEY = key("K", 1)
 PERSON: dict[str, Any] = {

@@ -22,11 +22,7 @@ from tests.unit.emulator.waiting import Started
 from tests.waiting import wait_until
 from userlock_emulator.data_folder import DATASTORE
 from userlock_emulator.datastore.errors import Code, StorageError
-from userlock_emulator.datastore.protos import (
-    BeginTransactionRequest,
-    Mutation,
-    timestamp,
-)
+from userlock_emulator.datastore.protos import BeginTransactionRequest, Mutation, timestamp
 from userlock_emulator.datastore.rows import EVERYTHING, Reader, StoredEntity
 from userlock_emulator.datastore.storage import Storage
 from userlock_emulator.datastore.transfer import Transfer

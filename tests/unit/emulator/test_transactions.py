@@ -16,12 +16,7 @@ from userlock_emulator.datastore.concurrency import Optimistic, Unvalidated
 from userlock_emulator.datastore.engine import ControlFactory
 from userlock_emulator.datastore.entity_groups import MAX_GROUPS, OptimisticWithEntityGroups
 from userlock_emulator.datastore.errors import CONTENTION, EXPIRED, Code
-from userlock_emulator.datastore.protos import (
-    BeginTransactionRequest,
-    Message,
-    Mutation,
-    timestamp,
-)
+from userlock_emulator.datastore.protos import BeginTransactionRequest, Message, Mutation, timestamp
 from userlock_emulator.datastore.transactions import State, TransactionTable
 
 KEY, OTHER = key("K", 1), key("K", 2)
