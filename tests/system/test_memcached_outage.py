@@ -45,7 +45,7 @@ def load_through_two_outages(stack: Stack) -> list[Answer]:
 
 
 def test_no_accepted_update_is_missing_and_no_answer_is_late(start_stack: StartStack) -> None:
-    stack = start_stack(Protection.LOCK, think_ms=THINK_MS)
+    stack = start_stack(think_ms=THINK_MS)
     answers = load_through_two_outages(stack)
     statuses = Counter(answer.status for answer in answers)
     assert set(statuses) <= {200, 409, 503}
@@ -62,7 +62,7 @@ def test_no_accepted_update_is_missing_and_no_answer_is_late(start_stack: StartS
 
 def test_with_the_lock_alone_the_outage_loses_updates(start_stack: StartStack) -> None:
     """The negative control: an optimistic lock without fencing, as in 2016."""
-    stack = start_stack(Protection.LOCK_ONLY, think_ms=THINK_MS)
+    stack = start_stack(protection=Protection.LOCK_ONLY, think_ms=THINK_MS)
     answers = load_through_two_outages(stack)
     accepted = sum(answer.status == 200 for answer in answers)
     lost = accepted - learner(stack.app_url, "ada")["exercises_done"]
