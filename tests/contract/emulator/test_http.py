@@ -28,7 +28,6 @@ from tests.unit.emulator.waiting import Started
 from tests.waiting import wait_until
 from userlock_emulator.datastore.protos import (
     CommitRequest,
-    CommitResponse,
     LookupRequest,
     LookupResponse,
     Message,
@@ -162,16 +161,7 @@ def test_requests_as_clients_write_them(
     assert response.status == (400 if refused else 200)
 
 
-def test_writes_over_http_are_read_over_grpc(connection: Connection, stub: Stub) -> None:
-    status, body = call(connection, "commit", commit_request(Mutation(upsert=entity(KEY, n=1))))
-    assert status == 200
-    (written,) = CommitResponse.FromString(body).mutation_results
-    (over_grpc,) = stub.lookup(KEY).found
-    # The same connection again, with the project from the URL.
-    status, body = call(connection, "lookup", LOOKUP)
-    (over_http,) = LookupResponse.FromString(body).found
-    assert over_http == over_grpc
-    assert over_http.version == written.version
+def test_a_project_in_the_url(connection: Connection) -> None:
     request = LookupRequest(keys=[key("K", 1, project="example.com:project")])
     status, body = call(connection, "lookup", request, "example.com%3Aproject")
     assert (status, len(LookupResponse.FromString(body).missing)) == (200, 1)

@@ -46,18 +46,6 @@ class TestVersions:
         assert third.create_time != first.create_time
 
 
-def test_versions_follow_the_time_of_day_and_always_grow() -> None:
-    now = [1000]
-    clock = VersionClock(0, lambda: now[0])
-    versions = []
-    for time in (1000, 1000, 2000, 500):
-        now[0] = time
-        versions.append(clock.start_commit())
-        clock.finish_commit()
-    assert versions == [1000, 1001, 2000, 2001]
-    assert VersionClock(5000, lambda: 1000).start_commit() == 5001, "above what was stored"
-
-
 def test_reads_are_before_a_commit_or_after_it() -> None:
     clock = VersionClock(0, lambda: 1000)
     version = clock.start_commit()
@@ -180,18 +168,6 @@ def test_two_mutations_of_one_entity(engine: Subject, first: str, second: str) -
 
 
 class TestIds:
-    def test_an_incomplete_key_is_completed(self, engine: Subject) -> None:
-        response = engine.commit(
-            Mutation(insert=entity(key("P", "p", "K"), n=1)),
-            Mutation(upsert=entity(key("K"), n=2)),
-            Mutation(upsert=entity(KEY, n=3)),
-        )
-        inserted, upserted, complete = response.mutation_results
-        assert inserted.key.path[0].name == "p"
-        assert 0 < inserted.key.path[1].id < 2**52
-        assert engine.lookup(inserted.key, upserted.key).found[0].version == inserted.version
-        assert not complete.HasField("key"), "only for allocated keys"
-
     def test_allocated_ids_are_spread_and_never_given_out_again(self, engine: Subject) -> None:
         allocated = [
             of.path[0].id

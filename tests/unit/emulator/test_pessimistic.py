@@ -194,16 +194,6 @@ def test_a_plain_put_waits_for_a_reader(
     assert engine.n_of(KEY) == 50
 
 
-def test_reads_see_what_was_committed_before_them(engine: Subject) -> None:
-    transaction = engine.begin()
-    engine.put(entity(KEY, n=7))
-    assert engine.n_of(KEY, transaction=transaction) == 7
-    engine.put(entity(OTHER, n=8))
-    engine.lookup(OTHER, transaction=transaction)
-    engine.commit(write(8), transaction=transaction)
-    assert engine.n_of(KEY) == 8
-
-
 def test_a_read_that_is_aborted_ends_the_transaction(engine: Subject, locks: LockTable) -> None:
     # Each has read an entity that the other wants to write; the younger one waits as a reader.
     old, young = engine.begin(), engine.begin()

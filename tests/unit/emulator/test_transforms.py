@@ -131,16 +131,6 @@ def test_they_follow_the_operation_in_order_and_whatever_the_mask(engine: Subjec
     assert engine.get(KEY).properties["n"] == value(13)
 
 
-def test_a_conflict_leaves_them_undone(engine: Subject) -> None:
-    engine.put(entity(KEY, n=1))
-    mutation = Mutation(upsert=entity(KEY), base_version=1)
-    mutation.property_transforms.append(transform("n", "increment", 1))
-    (result,) = engine.commit(mutation).mutation_results
-    assert result.conflict_detected
-    assert not result.transform_results
-    assert engine.get(KEY) == entity(KEY, n=1)
-
-
 def _with(*transforms: Message) -> Message:
     mutation = Mutation(upsert=entity(KEY, n=1))
     mutation.property_transforms.extend(transforms)
