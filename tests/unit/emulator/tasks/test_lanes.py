@@ -59,16 +59,6 @@ def test_a_queue_that_does_not_run(state: Any) -> None:
     assert subject.next_time(0, 1000) == NEVER
 
 
-def test_the_next_time() -> None:
-    subject = drained(2)
-    subject.next_due = 100
-    assert subject.next_time(0, 1000) == pytest.approx(SECOND / 2, abs=2)
-    subject.next_due = 3 * SECOND
-    assert subject.next_time(0, 1000) == 3 * SECOND
-    subject.next_due = NEVER
-    assert subject.next_time(0, 1000) == NEVER
-
-
 class TestThrottling:
     @pytest.mark.parametrize(
         ("status", "app_engine", "slower"),

@@ -289,12 +289,3 @@ class TestBatches:
         self.create(subject, *["http://h/"] * 100)
         with pytest.raises(RpcError, match="queue of the batch"):
             subject.call("BatchCreateTasks", parent=QUEUE, requests=[{"parent": QUEUE + "x"}])
-
-    def test_deletion(self, subject: Subject) -> None:
-        self.create(subject, "http://h/", "http://h/")
-        names = [f"{QUEUE}/tasks/{each}" for each in ("t0", "x", "t1")]
-        operation = subject.call("BatchDeleteTasks", parent=QUEUE, names=names)
-        metadata = protos.BatchDeleteTasksMetadata()
-        assert operation.metadata.Unpack(metadata)
-        assert list(metadata.failed_requests) == [1]
-        assert subject.tasks.count(QUEUE) == 0
