@@ -6,7 +6,6 @@ It runs in this process, and uses the Datastore emulator of the other tests.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from textwrap import dedent
 
 import pytest
@@ -146,8 +145,3 @@ def project(
     before = REPORTS.is_test_code, REPORTS.tolerates
     yield project
     assert (REPORTS.is_test_code, REPORTS.tolerates) == before, "the run left its marks"
-
-
-@pytest.fixture
-def report(project: Project) -> Path:
-    return project.path / "report.jsonl"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -224,11 +223,12 @@ class TestWriting:
 
 class TestReports:
     def test_a_run_that_only_reports_lets_everything_pass(
-        self, project: Project, report: Path, monkeypatch: pytest.MonkeyPatch
+        self, project: Project, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         result = project.run("--userlock-report=report.jsonl")
         result.assert_outcomes(passed=3)
-        award, finish = map(json.loads, report.read_text().splitlines())
+        report = (project.path / "report.jsonl").read_text()
+        award, finish = map(json.loads, report.splitlines())
         assert finish["userlock_site"]["put"]["file"] == "app/points.py"
         assert finish["userlock_site"]["put"]["line"] > 1
         assert (finish["count"], finish["test"]) == (2, "tests/test_app.py::test_finish")
