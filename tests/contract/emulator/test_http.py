@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import http.client
 import json
+import logging
+import re
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -268,6 +270,15 @@ class TestBeside:
         assert all(map(stub.get, keys))
         assert post(connection, "/reset", b"", "")[0] == 200
         assert not any(map(stub.get, keys))
+
+    def test_each_rpc_is_in_the_log(self, stub: Stub, caplog: pytest.LogCaptureFixture) -> None:
+        with caplog.at_level(logging.DEBUG, "userlock_emulator"):
+            stub.put(entity(KEY))
+            with pytest.raises(grpc.RpcError, match="incomplete"):
+                stub.get(key("K"))
+        log = [record.getMessage() for record in caplog.records]
+        assert re.fullmatch(r"Commit took \d+\.\d{3} ms: \d+ bytes in, \d+ bytes out", log[0])
+        assert re.match(r"Lookup took .* bytes in, INVALID_ARGUMENT: ", log[1])
 
 
 def test_time_can_be_moved_by_hand() -> None:

@@ -56,10 +56,11 @@ def test_an_entity_without_one_of_the_properties_is_in_no_aggregation(
     assert alone == {"c": value(5), "two": value(2), "property_1": value(0)}
 
 
-def test_a_date_counts_as_its_microseconds(engine: Subject) -> None:
+def test_of_nothing_and_of_dates(engine: Subject) -> None:
+    wanted = ("sum", "n", "s"), ("avg", "n", "a")
+    assert run(engine, *wanted) == {"s": value(0), "a": value(None)}, "the namespace is not there"
     put(engine, Timestamp(1_500_000), Timestamp(500_000))
-    found = run(engine, ("sum", "n", "s"), ("avg", "n", "a"))
-    assert found == {"s": value(2_000_000), "a": value(1_000_000.0)}
+    assert run(engine, *wanted) == {"s": value(2_000_000), "a": value(1_000_000.0)}
 
 
 @pytest.mark.parametrize(
