@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from google.cloud import datastore
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 import userlock_emulator
 from tests.browser.access import assert_usable
@@ -90,14 +90,10 @@ def test_every_page(
     assert not said
 
 
-@pytest.fixture
-def plain(open_window: OpenWindow, emulator: userlock_emulator.Emulator) -> Page:
-    """Open a window without JavaScript."""
-    return open_window(emulator.viewer_url, scripts=False)
-
-
-def test_an_entity_is_edited_and_deleted_without_scripts(plain: Page) -> None:
-    client = datastore.Client()
+def test_an_entity_is_edited_and_deleted_without_scripts(
+    open_window: OpenWindow, emulator: userlock_emulator.Emulator
+) -> None:
+    plain, client = open_window(emulator.viewer_url, scripts=False), datastore.Client()
     plain.goto("")
     plain.get_by_label("Find a key").fill("Order, 7")
     plain.get_by_role("button", name="Find").click()

@@ -2,55 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import pytest
 
-from sample_app.config import Protection
 from sample_app.stack import Stack
 from tests.servers import real
 
-
-class StartStack(Protocol):
-    """A function that starts a stack, which is stopped at the end of the test."""
-
-    def __call__(
-        self,
-        protection: Protection = Protection.LOCK,
-        *,
-        think_ms: int = 0,
-        lease_seconds: int = 60,
-    ) -> Stack: ...
+#: Starts a stack with options, which is stopped at the end of the test.
+StartStack = Callable[..., Stack]
 
 
 @pytest.fixture
-def memcached_binary() -> str:
-    """Provide the real memcached; if it is missing, fail in CI and skip elsewhere."""
-    return real("memcached", "memcached")
+def start_stack(tmp_path: Path) -> Iterator[StartStack]:
+    binary = real("memcached", "memcached")
+    with ExitStack() as stacks:
 
+        def start(**options: Any) -> Stack:
+            stack = Stack(threads=12, log_dir=tmp_path, memcached_binary=binary, **options)
+            return stacks.enter_context(stack)
 
-@pytest.fixture
-def start_stack(memcached_binary: str, tmp_path: Path) -> Iterator[StartStack]:
-    started: list[Stack] = []
-
-    def start(
-        protection: Protection = Protection.LOCK, *, think_ms: int = 0, lease_seconds: int = 60
-    ) -> Stack:
-        stack = Stack(
-            protection=protection,
-            think_ms=think_ms,
-            lease_seconds=lease_seconds,
-            workers=2,
-            threads=12,
-            log_dir=tmp_path / f"stack-{len(started)}",
-            memcached_binary=memcached_binary,
-        )
-        stack.start()
-        started.append(stack)
-        return stack
-
-    yield start
-    for stack in started:
-        stack.stop()
+        yield start

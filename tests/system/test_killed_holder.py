@@ -10,22 +10,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 import userlock
+from tests.leases import existing
 from tests.servers import MEMCACHED_LATE_SECONDS
 from tests.system.conftest import StartStack
 from tests.system.load import FINISH, POINTS, Answer, call, learner, new_learner
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
 THINK_MS = 1500
 LEASE_SECONDS = 5
-
-
-def holder_of(service: userlock.LockService, lock_id: str) -> userlock.Holder:
-    """Return the holder of the lock, as soon as there is one."""
-    deadline = time.monotonic() + 10
-    while (holder := service.holder(lock_id)) is None:
-        assert time.monotonic() < deadline
-    return holder
 
 
 def test_the_learner_is_free_when_the_lease_ends_and_not_before(start_stack: StartStack) -> None:
@@ -36,7 +30,8 @@ def test_the_learner_is_free_when_the_lease_ends_and_not_before(start_stack: Sta
 
     with ThreadPoolExecutor(2) as pool:
         doomed: Future[Answer] = pool.submit(call, stack.app_url, "POST", FINISH.format("ada"))
-        holder = holder_of(service, "ada")
+        wait_until(lambda: service.holder("ada"))
+        holder = existing(service.holder("ada"))
         taken = time.monotonic()
         victim = int(holder.process.rpartition("/")[2])
         assert victim in stack.worker_pids

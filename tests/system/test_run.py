@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import os
 import re
 import signal
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
 from sample_app.stack import ports, services
+from tests.system.load import FINISH, call
 from tests.waiting import is_alive, wait_until
 
 pytestmark = pytest.mark.slow
@@ -62,17 +60,6 @@ class Run:
         return found
 
 
-def call(url: str, method: str, path: str) -> tuple[int, str, str]:
-    """Send a request of Ada's; return the status, the body and the site's report on the lock."""
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
-    with contextlib.closing(connection):
-        headers = {"Idempotency-Key": str(uuid.uuid4()), "Authorization": "Basic YWRhOg=="}
-        connection.request(method, path, headers=headers)
-        response = connection.getresponse()
-        body = response.read().decode()
-        return response.status, body, response.getheader("Server-Timing") or ""
-
-
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Run]:
     run = Run(tmp_path)
@@ -92,12 +79,11 @@ def test_it_starts_says_where_everything_is_and_stops_on_ctrl_c(running: Run) ->
     assert "2 worker processes" in running.said
 
     # A live site at once, and the suggested commands work.
-    _, home, _ = call(running.url, "GET", "/")
-    assert "Ada Lindqvist" in home
+    assert "Ada Lindqvist" in call(running.url, "GET", "/").body
     for method, path in re.findall(
         r"curl (?:-X (\w+) )?" + re.escape(running.url) + r"(\S+)", running.said
     ):
-        assert call(running.url, method or "GET", path)[0] in (200, 202), path
+        assert call(running.url, method or "GET", path).status in (200, 202), path
 
     pids = running.descendants()
     assert len(pids) >= 5, "emulator, memcached, gunicorn and two workers"
@@ -122,9 +108,8 @@ def test_memcached_and_the_relay_come_back_and_the_site_stays(running: Run) -> N
     said = running.process.stdout.readline()
     while "continues without it" not in said:
         said += running.process.stdout.readline()
-    status, _, lock = call(running.url, "POST", "/api/learners/ada/exercises/primes/finish")
-    assert status == 200
-    assert 'desc="degraded"' in lock
+    answer = call(running.url, "POST", FINISH.format("ada"))
+    assert (answer.status, answer.lock) == (200, "degraded")
     while "memcached is back" not in said:
         said += running.process.stdout.readline()
 

@@ -11,21 +11,18 @@ from typing import Any, NamedTuple
 
 import grpc
 import pytest
+from google.cloud import tasks_v2beta2, tasks_v2beta3  # noqa: F401
 
 import userlock_emulator
 
-# Both servers: what an inner pytest imports first is forgotten after it, but for its messages.
+# Both servers, and the versions of Cloud Tasks above: what an inner pytest imports first is
+# forgotten after it, but for its messages.
 import userlock_emulator.datastore.server
 import userlock_emulator.tasks.server
-from tests.unit.emulator.builders import PROJECT, entity
+from tests.unit.emulator.builders import PROJECT
+from tests.unit.emulator.subject import Caller
 from userlock_emulator.datastore import protos
-from userlock_emulator.datastore.protos import (
-    BeginTransactionRequest,
-    CommitRequest,
-    LookupRequest,
-    Message,
-    Mutation,
-)
+from userlock_emulator.datastore.protos import Message
 
 SERVICE = "/google.datastore.v1.Datastore/"
 
@@ -53,7 +50,7 @@ def ask(
         return Answer(response.status, response.headers, response.read().decode())
 
 
-class Stub:
+class Stub(Caller):
     """The service's RPCs on a plain channel: request and response messages, gRPC errors."""
 
     def __init__(self, host: str) -> None:
@@ -66,39 +63,6 @@ class Stub:
             response_deserializer=getattr(protos, f"{rpc}Response").FromString,
         )
         return method(request, timeout=timeout_seconds, wait_for_ready=True)
-
-    def commit(self, *mutations: Message, transaction: bytes = b"") -> Message:
-        request = CommitRequest(project_id=PROJECT, mutations=mutations)
-        if transaction:
-            request.transaction = transaction
-        else:
-            request.mode = CommitRequest.NON_TRANSACTIONAL
-        return self.call("Commit", request)
-
-    def put(self, of: Message, **properties: Any) -> Message:
-        request = CommitRequest(
-            project_id=of.partition_id.project_id,
-            database_id=of.partition_id.database_id,
-            mode=CommitRequest.NON_TRANSACTIONAL,
-            mutations=[Mutation(upsert=entity(of, **properties))],
-        )
-        return self.call("Commit", request)
-
-    def get(self, of: Message, transaction: bytes = b"") -> Message | None:
-        request = LookupRequest(
-            project_id=of.partition_id.project_id,
-            database_id=of.partition_id.database_id,
-            keys=[of],
-        )
-        if transaction:
-            request.read_options.transaction = transaction
-        found = self.call("Lookup", request).found
-        return found[0].entity if found else None
-
-    def begin(self) -> bytes:
-        request = BeginTransactionRequest(project_id=PROJECT)
-        transaction: bytes = self.call("BeginTransaction", request).transaction
-        return transaction
 
     def close(self) -> None:
         self.channel.close()

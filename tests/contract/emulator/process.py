@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from unittest import mock
 
 from userlock_emulator.cli import main
@@ -68,7 +68,7 @@ class EmulatorProcess:
         self.process.send_signal(signal_number)
         return self.process.wait(20)
 
-    def __enter__(self) -> EmulatorProcess:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -8,8 +8,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import userlock_emulator
 from tests.servers import lacking, real
 
@@ -71,26 +69,19 @@ EXPECTED: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def seen_by_node(running: userlock_emulator.Emulator) -> dict[str, Any]:
+def test_node(server: userlock_emulator.Emulator) -> None:
     node = real("node", "nodejs")
     if not (NODE / "node_modules").is_dir():
         lacking("@google-cloud/datastore is needed from npm: make servers")
-    running.reset()
     completed = subprocess.run(
         [node, "examples.mjs"],
         cwd=NODE,
         # It would search for Google's metadata server, and warn that there is none.
-        env=os.environ | running.env | {"METADATA_SERVER_DETECTION": "none"},
+        env=os.environ | server.env | {"METADATA_SERVER_DETECTION": "none"},
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
     assert (completed.returncode, completed.stderr) == (0, "")
-    seen: dict[str, Any] = json.loads(completed.stdout)
-    return seen
-
-
-def test_node(seen_by_node: dict[str, Any]) -> None:
-    assert seen_by_node == EXPECTED
+    assert json.loads(completed.stdout) == EXPECTED

@@ -20,10 +20,10 @@ import userlock_emulator
 from sample_app.stack import ports
 from tests.contract.emulator.conftest import Stub
 from tests.contract.emulator.process import ROOT, EmulatorProcess, refused, run_to_end
-from tests.unit.emulator.builders import PROJECT, entity, key
+from tests.unit.emulator.builders import entity, key
 from tests.unit.emulator.subject import query
 from userlock_emulator import memcache, tasks
-from userlock_emulator.datastore.protos import CommitRequest, Mutation, RunQueryRequest
+from userlock_emulator.datastore.protos import Mutation
 from userlock_emulator.datastore.server import CONCURRENCY_MODES
 from userlock_emulator.google_options import GOOGLES_DATA
 from userlock_emulator.remote import Remote
@@ -34,7 +34,7 @@ RUNNING = "Dev App Server is now running."
 
 def put(host: str) -> None:
     with Stub(host) as stub:
-        stub.put(KEY, n=1)
+        stub.put(entity(KEY, n=1))
 
 
 def is_there(host: str) -> bool:
@@ -82,9 +82,9 @@ class TestProcess:
             assert process.process.wait(20) == 0
 
     def test_it_runs_inside_a_process_that_forgets_to_stop_it(self) -> None:
-        """Importing it imports no gRPC: the memcached half does not pay for this one."""
+        """Importing it imports no gRPC: other tests, and the memcached half, do not pay for it."""
         program = (
-            "import sys, userlock_emulator; assert 'grpc' not in sys.modules\n"
+            "import sys, userlock_emulator.pytest_plugin; assert 'grpc' not in sys.modules\n"
             "server = userlock_emulator.start()\n"
         )
         completed = subprocess.run(
@@ -176,14 +176,9 @@ class TestStart:
         """In the legacy mode 26 entity groups are too many for one transaction."""
 
         def commit(host: str) -> bool:
-            request = CommitRequest(
-                project_id=PROJECT,
-                mode=CommitRequest.TRANSACTIONAL,
-                mutations=[Mutation(upsert=entity(key("K", i))) for i in range(1, 27)],
-            )
-            request.single_use_transaction.read_write.SetInParent()
+            mutations = [Mutation(upsert=entity(key("K", i))) for i in range(1, 27)]
             with Stub(host) as stub, contextlib.suppress(grpc.RpcError):
-                stub.call("Commit", request)
+                stub.commit(*mutations, transactional=True)
                 return True
             return False
 
@@ -196,9 +191,8 @@ class TestStart:
         path = str(tmp_path / "index.yaml")
 
         def ask(host: str, *orders: str) -> None:
-            request = RunQueryRequest(project_id=PROJECT, query=query(orders=orders))
             with Stub(host) as stub:
-                stub.call("RunQuery", request)
+                stub.run(query(orders=orders))
 
         start("--indexes", "auto", "--index-file", path, act=lambda host: ask(host, "a", "-b"))
         start("--index-file", path, act=lambda host: ask(host, "a", "-b"))

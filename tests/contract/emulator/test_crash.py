@@ -16,13 +16,8 @@ import pytest
 from tests.contract.emulator.conftest import Stub
 from tests.contract.emulator.process import EmulatorProcess
 from tests.unit.emulator.builders import PROJECT, entity, key
-from tests.unit.emulator.subject import query, where
-from userlock_emulator.datastore.protos import (
-    CommitRequest,
-    Mutation,
-    QueryResultBatch,
-    RunQueryRequest,
-)
+from tests.unit.emulator.subject import query
+from userlock_emulator.datastore.protos import CommitRequest, Mutation, QueryResultBatch
 
 CLIENTS = 4
 MOMENTS = 24
@@ -81,13 +76,13 @@ class Load:
 
 def numbers(stub: Stub, first: int, *, by_index: bool) -> Counter[int]:
     """Count the entities of each group from `first` on, by the kind or by the index."""
-    message = query(orders=("number",)) if by_index else query()
+    message = query(projection=("__key__",))
     if by_index:
-        message.filter.CopyFrom(where(("number", ">=", first)))
-    message.projection.add().property.name = "__key__"
+        above = (("number", ">=", first),)
+        message = query("K", above, ("number",), projection=("__key__",))
     found: Counter[int] = Counter()
     while True:
-        batch = stub.call("RunQuery", RunQueryRequest(project_id=PROJECT, query=message)).batch
+        batch = stub.run(message)
         names = [result.entity.key.path[0].name for result in batch.entity_results]
         found.update(int(name.partition("-")[0]) for name in names)
         if batch.more_results != QueryResultBatch.NOT_FINISHED:
@@ -119,9 +114,8 @@ def kill_again_and_again(folder: Path, seed: int) -> None:
     number = first = 0
     for _ in range(MOMENTS // SIDE_BY_SIDE):
         with EmulatorProcess("--data-dir", str(folder)) as process:
-            stub = Stub(process.host)
-            check(numbers(stub, first, by_index=True), latest)
-            stub.close()
+            with Stub(process.host) as stub:
+                check(numbers(stub, first, by_index=True), latest)
             first = number
             load = Load(process.host, number)
             load.wait_for(chance.randrange(1, 20))
@@ -131,13 +125,10 @@ def kill_again_and_again(folder: Path, seed: int) -> None:
             number = load.join()
         latest = load.acknowledged
         acknowledged |= latest
-    with EmulatorProcess("--data-dir", str(folder)) as process:
-        stub = Stub(process.host)
+    with EmulatorProcess("--data-dir", str(folder)) as process, Stub(process.host) as stub:
         found = numbers(stub, 0, by_index=False)
         check(found, acknowledged)
         assert numbers(stub, 0, by_index=True) == found
-        hot = query("Hot", filters=where(("number", ">=", 0)))
-        request = RunQueryRequest(project_id=PROJECT, query=hot)
-        assert len(stub.call("RunQuery", request).batch.entity_results) == 1
-        stub.close()
+        hot = query("Hot", (("number", ">=", 0),))
+        assert len(stub.identifiers(hot)) == 1
     assert len(acknowledged) >= MOMENTS // SIDE_BY_SIDE

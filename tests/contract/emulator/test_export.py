@@ -58,7 +58,7 @@ def test_everything_comes_back(
     server: userlock_emulator.Emulator, stub: Stub, tmp_path: Path
 ) -> None:
     for of in KEYS:
-        stub.put(of, **ALL_TYPES)
+        stub.put(entity(of, **ALL_TYPES))
     before = [stub.get(of) for of in KEYS]
     folder = tmp_path / "new" / "folder"
     completed = run_to_end("export", str(folder), "--host", server.host)
@@ -70,7 +70,7 @@ def test_everything_comes_back(
     assert len(files) == len(KEYS) - 1  # two are of one kind in one place
 
     server.reset()
-    stub.put(key("K", 2), was="there")
+    stub.put(entity(key("K", 2), was="there"))
     completed = run_to_end("import", str(folder), "--host", server.host)
     assert completed.stdout == f"{len(KEYS)} entities read from {folder}\n"
     assert [stub.get(of) for of in KEYS] == before
@@ -82,8 +82,8 @@ def test_more_than_is_read_at_once_is_as_of_one_time(
     stub.commit(*(Mutation(upsert=entity(key("K", i), n=i)) for i in range(1, 1002)))
     lines = server._control._transfer.lines()
     first = next(lines)
-    stub.put(key("K", 1001), n=-1)
-    stub.put(key("K", 1002), n=-1)
+    stub.put(entity(key("K", 1001), n=-1))
+    stub.put(entity(key("K", 1002), n=-1))
     written = (first + b"".join(lines)).splitlines()
     assert len(written) == 1001
     assert not [line for line in written if b'"-1"' in line]

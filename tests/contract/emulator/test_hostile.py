@@ -12,7 +12,6 @@ from typing import Any
 
 import grpc
 import pytest
-from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor
 
 import userlock_emulator
@@ -27,6 +26,8 @@ NINES = "9" * 5000
 VALUES: list[Any] = [
     NINES, f"-{NINES}", "9" * 19, 2**64, -1, 1e400, "NaN", f"{NINES}s", "\u0663", "", None, True,
     [], {}, f"{NINES}-01-01T00:00:00Z", "\ud800", "\x00", 1.5,
+    # Those that fit some field.
+    0, 1, 7, 2**31, -(2**63), 2**63 - 1, "x", "x" * 1501, "AAAA", "a.b",
 ]  # fmt: skip
 DEPTH = 4
 LOOKUP = protos.LookupRequest(project_id=PROJECT, keys=[key("K", 1)])
@@ -122,40 +123,16 @@ def test_each_document(
         server.faults.clear()
 
 
-def request_of(path: tuple[Step, ...], value: Any, rpc: str) -> bytes | None:
-    """Return a request with one field as a client would send it; None if none can be."""
-    message = getattr(protos, f"{rpc}Request")(project_id=PROJECT)
-    try:
-        json_format.ParseDict(document(path, value), message)
-    except (json_format.ParseError, TypeError, ValueError, ArithmeticError, SystemError):
-        return None
-    sent: bytes = message.SerializeToString()
-    return sent
-
-
 def hostile_bytes(rpc: str) -> Iterator[bytes]:
-    """Yield each field with each value, and such requests damaged in several ways."""
+    """Yield deep messages, and bytes by chance, of which most are none."""
     chance = random.Random(rpc)
-    for field in fields(getattr(protos, f"{rpc}Request").DESCRIPTOR):
-        for value in (*VALUES, *_FITTING):
-            sent = request_of(field, value, rpc)
-            if sent is None:
-                continue
-            yield sent
-            damaged = bytearray(sent or b"\0")
-            damaged[chance.randrange(len(damaged))] = chance.randrange(256)
-            yield bytes(damaged)
-            yield sent[: chance.randrange(len(damaged))]
     for deep in (30, 60, 99, 100, 5000):
         yield b"\x0a\x02" * deep
         nested = b""
         for _ in range(deep):
             nested = b"\x32" + _length(b"\x1a" + _length(b"\x12" + _length(nested)))
         yield b"\x12" + _length(b"\x12" + _length(nested))
-    yield from (chance.randbytes(size) for size in range(1, 300))
-
-
-_FITTING: list[Any] = [0, 1, 7, 2**31, -(2**63), 2**63 - 1, "x", "x" * 1501, "AAAA", "a.b"]
+    yield from (chance.randbytes(size) for size in range(1, 400))
 
 
 def _length(data: bytes) -> bytes:
@@ -166,27 +143,13 @@ def _length(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("rpc", RPCS)
-def test_each_field_of_each_rpc_over_grpc(
-    stub: Stub, rpc: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_bytes_over_grpc(stub: Stub, rpc: str, caplog: pytest.LogCaptureFixture) -> None:
     """No INTERNAL, no UNKNOWN, no traceback, and the connection lives."""
     call = stub.channel.unary_unary(SERVICE + rpc)
-    tried = 0
-    pending: list[tuple[bytes, Any]] = []
-
-    def check() -> None:
-        for sent, future in pending:
-            assert future.code() in CLEAN, (future.code(), future.details(), sent[:200])
-        pending.clear()
-
-    for data in hostile_bytes(rpc):
-        pending.append((data, call.future(data, timeout=60)))
-        tried += 1
-        if len(pending) >= 50:
-            check()
-    check()
     # gRPC's server used to lose a stream for each message that cannot be parsed: 256 in all.
-    assert tried > 400
+    for sent in hostile_bytes(rpc):
+        future: Any = call.future(sent, timeout=60)
+        assert future.code() in CLEAN, (future.code(), future.details(), sent[:200])
     assert stub.call("Lookup", LOOKUP, timeout_seconds=20)
     assert not [record for record in caplog.records if record.exc_info]
 

@@ -15,7 +15,7 @@ import pytest
 import userlock_emulator
 from tests.connections import ended, is_open
 from tests.contract.emulator.conftest import SERVICE, Stub, ask
-from tests.unit.emulator.builders import PROJECT, key, value
+from tests.unit.emulator.builders import PROJECT, entity, key, value
 from tests.unit.emulator.waiting import Started
 from tests.waiting import wait_until
 from userlock_emulator import Limits
@@ -112,7 +112,7 @@ def test_connections_are_bounded() -> None:
             answer = refused.recv(1000)
             assert answer.startswith(b"HTTP/1.1 503 ")
             assert b"--max-connections" in answer
-            with contextlib.closing(Stub(server.host)) as stub:
+            with Stub(server.host) as stub:
                 call = stub.channel.unary_unary(SERVICE + "Lookup").future(b"", timeout=20)
                 assert call.code() is grpc.StatusCode.UNAVAILABLE
 
@@ -125,8 +125,10 @@ def test_connections_are_bounded() -> None:
 
 
 def test_threads_are_bounded_and_faults_can_still_be_removed() -> None:
-    with userlock_emulator.start(project=PROJECT, limits=Limits(max_threads=3)) as server:
-        stub = Stub(server.host)
+    with (
+        userlock_emulator.start(project=PROJECT, limits=Limits(max_threads=3)) as server,
+        Stub(server.host) as stub,
+    ):
         path = f"/v1/projects/{PROJECT}:lookup"
         fault = server.faults.hold(rpc="Lookup", count=None)
 
@@ -143,15 +145,16 @@ def test_threads_are_bounded_and_faults_can_still_be_removed() -> None:
         server.faults.clear()
         for each in asked:
             assert each.result() in (200, 400)
-        stub.close()
 
 
 def test_clients_that_never_read_delay_nobody_and_are_hung_up_on() -> None:
-    with userlock_emulator.start(project=PROJECT, limits=Limits(request_seconds=0.5)) as server:
-        stub = Stub(server.host)
+    with (
+        userlock_emulator.start(project=PROJECT, limits=Limits(request_seconds=0.5)) as server,
+        Stub(server.host) as stub,
+    ):
         for number in range(1, 9):
-            stub.put(key("K", number), text="x" * 900)
-            stub.put(key("Large", number), blob=value(b"x" * 900_000, indexed=False))
+            stub.put(entity(key("K", number), text="x" * 900))
+            stub.put(entity(key("Large", number), blob=value(b"x" * 900_000, indexed=False)))
         body = json.dumps({"query": {"kind": [{"name": "Large"}]}}).encode()
         query = b"POST /v1/projects/%b:runQuery HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (
             PROJECT.encode(), len(body), body
@@ -164,40 +167,40 @@ def test_clients_that_never_read_delay_nobody_and_are_hung_up_on() -> None:
                 # None was served to its end: the server has given up first.
                 wait_until(lambda: not server._port._web._tasks)
                 assert all(map(ended, clients))
-        stub.close()
 
 
 def test_a_slow_reader_gets_everything() -> None:
     """The control: one that reads, if slowly, is not hung up on."""
-    with userlock_emulator.start(project=PROJECT, limits=Limits(request_seconds=2)) as server:
-        stub = Stub(server.host)
+    with (
+        userlock_emulator.start(project=PROJECT, limits=Limits(request_seconds=2)) as server,
+        Stub(server.host) as stub,
+    ):
         for number in range(1, 9):
-            stub.put(key("Large", number), blob=value(b"x" * 900_000, indexed=False))
+            stub.put(entity(key("Large", number), blob=value(b"x" * 900_000, indexed=False)))
         with connect(server, b"GET /export HTTP/1.0\r\n\r\n") as client:
             received = 0
             while piece := client.recv(4096):
                 received += len(piece)
         assert received > 8 * 900_000
-        stub.close()
 
 
 @pytest.mark.parametrize("service", [SERVICE + "Lookup", "/grpc.health.v1.Health/Check"])
 def test_half_a_request_over_grpc(service: str) -> None:
     """Without the message, that a thread waits for. Others are served meanwhile."""
     limits = Limits(max_threads=4, request_seconds=1000)
-    with userlock_emulator.start(project=PROJECT, limits=limits) as server:
-        stub = Stub(server.host)
+    with (
+        userlock_emulator.start(project=PROJECT, limits=limits) as server,
+        Stub(server.host) as stub,
+        Stub(server.host) as other,
+    ):
         never = threading.Event()
 
         def requests() -> Iterator[bytes]:
             never.wait()
             yield b""
 
-        other = Stub(server.host)
         calls = [other.channel.stream_unary(service).future(requests()) for _ in range(4)]
         stub.call("Lookup", LOOKUP)
         cancelled = [call for call in calls if call.code() is grpc.StatusCode.CANCELLED]
         assert cancelled
         never.set()
-        other.close()
-        stub.close()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 OPTIONS = """
@@ -100,8 +97,3 @@ def test_the_fixtures(
     hosts = [set(file.read_text().split()) for file in pytester.path.glob("seen-*")]
     assert all(len(each) == 1 for each in hosts), "one for each session"
     assert len(set.union(*hosts)) == len(hosts)
-
-
-def test_other_tests_do_not_pay_for_it() -> None:
-    program = "import sys, userlock_emulator.pytest_plugin; assert 'grpc' not in sys.modules"
-    subprocess.run([sys.executable, "-c", program], check=True)

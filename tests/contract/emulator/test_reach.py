@@ -10,7 +10,7 @@ import pytest
 
 import userlock_emulator
 from tests.contract.emulator.conftest import Stub, ask
-from tests.unit.emulator.builders import PROJECT, key
+from tests.unit.emulator.builders import PROJECT, entity, key
 from userlock_emulator import memcache
 
 KEY = key("K", 1)
@@ -71,7 +71,7 @@ def test_a_page_neither_reads_nor_changes_anything(
     stub: Stub,
     headers: dict[str, str],
 ) -> None:
-    stub.put(KEY, n=1)
+    stub.put(entity(KEY, n=1))
     server.faults.delay(0.0, kind="Other")
     planted = server.faults.planted
     for method, path, body in REQUESTS:

@@ -6,7 +6,7 @@ It runs in this process, and uses the Datastore emulator of the other tests.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from textwrap import dedent
 
 import pytest
 from google.cloud import ndb
@@ -99,10 +99,7 @@ class Project:
             "from app import learners, points\n"
             "from app.learners import Learner\n\n"
         )
-        lines = source.split("\n")
-        indent = min(len(line) - len(line.lstrip()) for line in lines if line.strip())
-        path = self.path / "tests" / name
-        path.write_text(head + "\n".join(line[indent:] for line in lines))
+        self.file(f"tests/{name}", head + dedent(source))
 
     def file(self, name: str, source: str) -> None:
         path = self.path / name
@@ -144,16 +141,7 @@ def project(
         "app/mail.py": "\n    def send(learner):\n        pass\n",
         "tests/conftest.py": CONFTEST,
     }.items():
-        project.file(name, _dedented(source))
+        project.file(name, dedent(source))
     before = REPORTS.is_test_code, REPORTS.tolerates
     yield project
     assert (REPORTS.is_test_code, REPORTS.tolerates) == before, "the run left its marks"
-
-
-def _dedented(source: str) -> str:
-    return "\n".join(line[4:] for line in source.split("\n"))
-
-
-@pytest.fixture
-def report(project: Project) -> Path:
-    return project.path / "report.jsonl"

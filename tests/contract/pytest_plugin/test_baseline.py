@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -53,13 +52,6 @@ INCOMPLETE = (
 
 
 class TestChecking:
-    def test_known_sites_pass(self, project: Project) -> None:
-        project.baseline(FINISH, AWARD)
-        result = project.run("--userlock-baseline=userlock-baseline.txt")
-        result.assert_outcomes(passed=3)
-        result.stdout.fnmatch_lines(["userlock: baseline userlock-baseline.txt: 2 put sites"])
-        result.stdout.no_fnmatch_line("*put sites without their lock*")
-
     def test_a_new_one_fails_the_test_that_found_it(self, project: Project) -> None:
         project.baseline(AWARD)
         result = project.run("--userlock-baseline=userlock-baseline.txt")
@@ -75,15 +67,17 @@ class TestChecking:
         )
         assert result.ret == pytest.ExitCode.TESTS_FAILED
 
-    def test_without_a_baseline_all_of_them_fail(self, project: Project) -> None:
-        """The negative control."""
-        project.run().assert_outcomes(passed=1, failed=2)
-
-    def test_the_configuration_can_name_it(self, project: Project) -> None:
+    def test_known_sites_pass_and_the_configuration_can_name_the_file(
+        self, project: Project
+    ) -> None:
+        """Without the baseline all of them fail: the negative control."""
         project.baseline(FINISH, AWARD)
         ini = project.path / "tox.ini"
         ini.write_text(ini.read_text() + "\nuserlock_baseline = userlock-baseline.txt\n")
-        project.run().assert_outcomes(passed=3)
+        result = project.run()
+        result.assert_outcomes(passed=3)
+        result.stdout.fnmatch_lines(["userlock: baseline userlock-baseline.txt: 2 put sites"])
+        result.stdout.no_fnmatch_line("*put sites without their lock*")
         project.run("--userlock-baseline=").assert_outcomes(passed=1, failed=2)
 
     def test_stale_lines_are_reported(self, project: Project) -> None:
@@ -229,11 +223,12 @@ class TestWriting:
 
 class TestReports:
     def test_a_run_that_only_reports_lets_everything_pass(
-        self, project: Project, report: Path, monkeypatch: pytest.MonkeyPatch
+        self, project: Project, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         result = project.run("--userlock-report=report.jsonl")
         result.assert_outcomes(passed=3)
-        award, finish = map(json.loads, report.read_text().splitlines())
+        report = (project.path / "report.jsonl").read_text()
+        award, finish = map(json.loads, report.splitlines())
         assert finish["userlock_site"]["put"]["file"] == "app/points.py"
         assert finish["userlock_site"]["put"]["line"] > 1
         assert (finish["count"], finish["test"]) == (2, "tests/test_app.py::test_finish")

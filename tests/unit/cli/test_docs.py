@@ -134,8 +134,8 @@ def run(terminal: Terminal, block: Block, **options: Any) -> tuple[Outcome, str]
 @pytest.mark.parametrize("block", [HOLDER, BREAK], ids=str)
 def test_the_output_is_as_shown(scene: Terminal, block: Block) -> None:
     outcome, shown = run(scene, block)
-    assert outcome.err == ""
-    assert outcome.out == shown
+    assert (outcome.err, outcome.out) == ("", shown)
+    assert scene.urls[-1] == "memcache://127.0.0.1:11211?prefix=learn", "of the environment"
 
 
 def test_locks_draws_the_table_as_shown(scene: Terminal) -> None:
@@ -144,41 +144,25 @@ def test_locks_draws_the_table_as_shown(scene: Terminal) -> None:
     assert outcome.out == shown
 
 
-def test_the_address_is_that_of_the_environment(scene: Terminal) -> None:
-    run(scene, HOLDER)
-    assert scene.urls[-1] == "memcache://127.0.0.1:11211?prefix=learn"
-
-
 # --- put sites ----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def test_baseline_check(
+    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("app/points.py", "app/badges.py", "app/learners.py", "app/exports.py"):
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("")
-    lines = [f"app/points.py::old{each} PutWithoutLock Learner\n" for each in range(40)]
-    lines.append("app/badges.py::award ReadWithoutLock Learner\n")
-    (tmp_path / "userlock-baseline.txt").write_text("".join(lines))
-    return tmp_path
-
-
-def sighting(file: str, function: str, violation: str, kind: str) -> str:
-    facts = {
-        "violation": violation,
-        "kind": kind,
-        "put": {"file": file, "line": 22, "function": function},
-        "read": {"file": "app/learners.py", "line": 31, "function": "load"},
-    }
-    return json.dumps({"message": "a put", "userlock_site": facts}) + "\n"
-
-
-def test_baseline_check(terminal: Terminal, project: Path) -> None:
-    seen = [*(f"old{each}" for each in range(40)), "finish"]
-    (project / "report.jsonl").write_text(
-        "".join(sighting("app/points.py", each, "PutWithoutLock", "Learner") for each in seen)
-    )
+    Path("app").mkdir()
+    for name in ("points", "badges", "learners"):
+        Path(f"app/{name}.py").touch()
+    known = [f"app/points.py::old{each} PutWithoutLock Learner\n" for each in range(40)]
+    known.append("app/badges.py::award ReadWithoutLock Learner\n")
+    Path("userlock-baseline.txt").write_text("".join(known))
+    seen = []
+    for function in (*(f"old{each}" for each in range(40)), "finish"):
+        put = {"file": "app/points.py", "line": 22, "function": function}
+        read = {"file": "app/learners.py", "line": 31, "function": "load"}
+        facts = {"violation": "PutWithoutLock", "kind": "Learner", "put": put, "read": read}
+        seen.append(json.dumps({"message": "a put", "userlock_site": facts}) + "\n")
+    Path("report.jsonl").write_text("".join(seen))
     outcome, shown = run(terminal, CHECK)
     assert (outcome.out, outcome.code) == (shown, command.NO)

@@ -29,6 +29,7 @@ def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["holdr", "ann"], "invalid choice: 'holdr'"),
         (["holder"], "userlock holder: the following arguments are required: ID"),
         (["holder", "a", "b"], "unrecognized arguments: b"),
+        (["holder", "", "--store", "memory://"], "must not be empty"),
         (["holder", "ann", "--jsn"], "userlock holder: unrecognized arguments: --jsn"),
         (["--sotre=memory://u:pw@x", "holder", "ann"], "unrecognized arguments: --sotre=…"),
         (["--stor", "memory://u:pw@x", "holder"], "invalid choice: …"),
@@ -112,11 +113,9 @@ def test_options_stand_before_or_after_the_command(terminal: Terminal) -> None:
     assert before == after
     assert before.document["lock_id"] == "ann"
     assert terminal.urls[-2:] == ["memory://a"] * 2
-
-
-def test_the_option_overrides_the_environment(terminal: Terminal) -> None:
-    terminal.run("holder", "ann", "--store", "memory://b")
-    assert terminal.urls[-1] == "memory://b"
+    terminal.environ["USERLOCK_STORE"] = "memory://b"
+    assert terminal.run("holder", "--store", "memory://a", "ann", "--json") == after
+    assert terminal.urls[-1] == "memory://a", "the option overrides the environment"
 
 
 def test_an_empty_option_does_too(terminal: Terminal) -> None:

@@ -109,12 +109,6 @@ def test_lock_ids_are_passed_as_given(terminal: Terminal, lock_id: str) -> None:
     assert terminal.run("holder", "--json", "--", lock_id).document["lock_id"] == lock_id
 
 
-def test_an_empty_lock_id_is_a_mistake(terminal: Terminal) -> None:
-    code, out, err = terminal.run("holder", "")
-    assert (code, out) == (2, "")
-    assert "must not be empty" in err
-
-
 # --- locks --------------------------------------------------------------------------------------
 
 

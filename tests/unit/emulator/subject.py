@@ -1,7 +1,8 @@
-"""An engine in memory with short ways to call it."""
+"""Short ways to call the service, and an engine in memory."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,23 +10,21 @@ from typing import Any
 import pytest
 
 from tests.unit.emulator.builders import PROJECT, value
+from userlock_emulator.datastore import protos
 from userlock_emulator.datastore.concurrency import Optimistic
 from userlock_emulator.datastore.engine import ControlFactory, Engine
 from userlock_emulator.datastore.protos import (
-    BeginTransactionRequest,
     CommitRequest,
     EntityPb,
     Filter,
     KeyPb,
-    LookupRequest,
     Message,
+    Mutation,
     PropertyFilter,
     PropertyOrder,
     Query,
     QueryPb,
-    RollbackRequest,
     RunAggregationQueryRequest,
-    RunQueryRequest,
     Value,
 )
 from userlock_emulator.datastore.storage import Storage
@@ -64,22 +63,25 @@ def where(*filters: tuple[str, str, Any], any_of: bool = False) -> Message:
     return message
 
 
+Conditions = tuple[tuple[str, str, Any], ...]
+
+
 def query(
     kind: str | None = "K",
-    filters: Message | None = None,
+    filters: Message | Conditions = (),
     orders: tuple[str, ...] = (),
     projection: tuple[str, ...] = (),
     **fields: Any,
 ) -> QueryPb:
-    """Return a query message; a descending order starts with "-"."""
+    """Return a query message for all of the filters; a descending order starts with "-"."""
     limit = fields.pop("limit", None)
     message = Query(**fields)
     if limit is not None:
         message.limit.value = limit
     if kind is not None:
         message.kind.add(name=kind)
-    if filters is not None:
-        message.filter.CopyFrom(filters)
+    if filters != ():
+        message.filter.CopyFrom(where(*filters) if isinstance(filters, tuple) else filters)
     for name in orders:
         order = message.order.add()
         order.property.name = name.removeprefix("-")
@@ -106,14 +108,15 @@ def aggregation(nested: QueryPb, *wanted: tuple[str, Any, str]) -> Message:
     return message
 
 
-class Subject:
-    def __init__(self, storage: Storage, control: ControlFactory = Optimistic) -> None:
-        self.storage = storage
-        self.engine = Engine(storage, control)
+class Caller:
+    """The RPCs with requests in short; a subclass has the way to call one."""
 
-    @classmethod
-    def in_memory(cls, control: ControlFactory = Optimistic) -> Subject:
-        return cls(Storage(), control)
+    def call(self, rpc: str, request: Message) -> Message:
+        raise NotImplementedError
+
+    def ask(self, rpc: str, **fields: Any) -> Message:
+        fields = {"project_id": PROJECT, **fields}
+        return self.call(rpc, getattr(protos, f"{rpc}Request")(**fields))
 
     def commit(
         self, *mutations: Message, transaction: bytes = b"", transactional: bool = False
@@ -126,35 +129,37 @@ class Subject:
             request.single_use_transaction.read_write.SetInParent()
         else:
             request.mode = CommitRequest.NON_TRANSACTIONAL
-        return self.engine.commit(request)
+        return self.call("Commit", request)
 
     def put(self, *entities: EntityPb) -> Message:
         """Upsert entities, each in a commit of its own; return the last response."""
         response: Message = None
         for item in entities:
-            request = CommitRequest(project_id=PROJECT, mode=CommitRequest.NON_TRANSACTIONAL)
+            request = CommitRequest(**_database(item.key), mode=CommitRequest.NON_TRANSACTIONAL)
             request.mutations.add().upsert.CopyFrom(item)
-            response = self.engine.commit(request)
+            response = self.call("Commit", request)
         return response
 
     def delete(self, key: KeyPb) -> Message:
-        request = CommitRequest(project_id=PROJECT, mode=CommitRequest.NON_TRANSACTIONAL)
-        request.mutations.add().delete.CopyFrom(key)
-        return self.engine.commit(request)
+        return self.commit(Mutation(delete=key))
 
-    def lookup(self, *keys: KeyPb, transaction: bytes = b"") -> Message:
-        request = LookupRequest(project_id=PROJECT, keys=keys)
-        if transaction:
-            request.read_options.transaction = transaction
-        return self.engine.lookup(request)
+    def lookup(self, *keys: KeyPb, **read_options: Any) -> Message:
+        return self.ask("Lookup", keys=keys, read_options=_set(read_options))
 
-    def run(self, message: QueryPb, *, transaction: bytes = b"", namespace: str = "") -> Message:
+    def get(self, key: KeyPb, **read_options: Any) -> EntityPb | None:
+        options = _set(read_options)
+        found = self.ask("Lookup", **_database(key), keys=[key], read_options=options).found
+        return found[0].entity if found else None
+
+    def n_of(self, key: KeyPb, **read_options: Any) -> int | None:
+        """Return an entity's property n."""
+        found = self.get(key, **read_options)
+        return None if found is None else found.properties["n"].integer_value
+
+    def run(self, message: QueryPb, *, namespace: str = "", **read_options: Any) -> Message:
         """Return the first batch of a query."""
-        request = RunQueryRequest(project_id=PROJECT, query=message)
-        request.partition_id.namespace_id = namespace
-        if transaction:
-            request.read_options.transaction = transaction
-        return self.engine.run_query(request).batch
+        place, options = {"namespace_id": namespace}, _set(read_options)
+        return self.ask("RunQuery", query=message, partition_id=place, read_options=options).batch
 
     def identifiers(self, message: QueryPb) -> list[int | str]:
         """Return the last identifiers of a query's results."""
@@ -164,14 +169,35 @@ class Subject:
         ]
 
     def begin(self, *, read_only: bool = False) -> bytes:
-        request = BeginTransactionRequest(project_id=PROJECT)
-        if read_only:
-            request.transaction_options.read_only.SetInParent()
-        transaction: bytes = self.engine.begin_transaction(request).transaction
+        options: Any = {"read_only": {}} if read_only else None
+        transaction: bytes = self.ask("BeginTransaction", transaction_options=options).transaction
         return transaction
 
     def rollback(self, transaction: bytes) -> Message:
-        return self.engine.rollback(RollbackRequest(project_id=PROJECT, transaction=transaction))
+        return self.ask("Rollback", transaction=transaction)
+
+
+def _set(read_options: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the options that are not empty, or None: no message."""
+    return {name: option for name, option in read_options.items() if option} or None
+
+
+def _database(key: KeyPb) -> dict[str, str]:
+    place = key.partition_id
+    return {"project_id": place.project_id or PROJECT, "database_id": place.database_id}
+
+
+class Subject(Caller):
+    def __init__(self, storage: Storage, control: ControlFactory = Optimistic) -> None:
+        self.storage = storage
+        self.engine = Engine(storage, control)
+
+    @classmethod
+    def in_memory(cls, control: ControlFactory = Optimistic) -> Subject:
+        return cls(Storage(), control)
+
+    def call(self, rpc: str, request: Message) -> Message:
+        return getattr(self.engine, re.sub("(?<!^)(?=[A-Z])", "_", rpc).lower())(request)
 
 
 @contextmanager

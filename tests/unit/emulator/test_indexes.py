@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.unit.emulator.builders import PROJECT, key
-from tests.unit.emulator.subject import aggregation, query, refused, where
+from tests.unit.emulator.subject import aggregation, query, refused
 from userlock_emulator.datastore import index_file
 from userlock_emulator.datastore.catalog import Partition
 from userlock_emulator.datastore.composite import CompositeIndex, requirements
@@ -22,11 +22,6 @@ from userlock_emulator.datastore.query_parser import parse_query
 from userlock_emulator.datastore.storage import Storage
 
 BELOW = ("__key__", "ancestor", key("P", 1))
-Conditions = tuple[tuple[str, str, Any], ...]
-
-
-def asked(filters: Conditions = (), orders: tuple[str, ...] = (), **fields: Any) -> QueryPb:
-    return query("K", where(*filters) if filters else None, orders, **fields)
 
 
 def index(*names: str, ancestor: bool = False) -> CompositeIndex:
@@ -44,25 +39,25 @@ def needed(message: QueryPb) -> list[CompositeIndex]:
 @pytest.mark.parametrize(
     ("message", "indexes"),
     [
-        (asked(), []),
-        (asked((("a", "=", 1), ("b", "=", 2), BELOW)), []),
-        (asked((("a", ">", 1),), ("a",)), []),
-        (asked((("a", "in", [1, 2]), ("b", "=", 2))), []),
-        (asked(orders=("a", "__key__")), []),
-        (asked((("a", "=", 1), ("__key__", ">", key("K", 1)))), []),
-        (asked(projection=("a",)), []),
-        (query(None, where(BELOW)), []),
-        (asked((("b", "=", 1), ("a", ">", 1))), [index("b", "a")]),
-        (asked((("b", "=", 1), ("a", "=", 1)), ("-c",)), [index("a", "b", "-c")]),
-        (asked(orders=("a", "-b")), [index("a", "-b")]),
-        (asked(orders=("-__key__",)), [index("-__key__")]),
-        (asked(orders=("a", "-__key__")), [index("a", "-__key__")]),
-        (asked((("a", ">", 1), BELOW)), [index("a", ancestor=True)]),
-        (asked((BELOW,), ("a",)), [index("a", ancestor=True)]),
-        (asked(projection=("b", "a")), [index("b", "a")]),
-        (asked((("c", "=", 1),), projection=("a",)), [index("c", "a")]),
-        (asked((("a", ">", 1), ("b", ">", 1))), [index("a", "b")]),
-        (asked((("a", "in", [1, 2]),), ("b",)), [index("a", "b")]),
+        (query(), []),
+        (query("K", (("a", "=", 1), ("b", "=", 2), BELOW)), []),
+        (query("K", (("a", ">", 1),), ("a",)), []),
+        (query("K", (("a", "in", [1, 2]), ("b", "=", 2))), []),
+        (query(orders=("a", "__key__")), []),
+        (query("K", (("a", "=", 1), ("__key__", ">", key("K", 1)))), []),
+        (query(projection=("a",)), []),
+        (query(None, (BELOW,)), []),
+        (query("K", (("b", "=", 1), ("a", ">", 1))), [index("b", "a")]),
+        (query("K", (("b", "=", 1), ("a", "=", 1)), ("-c",)), [index("a", "b", "-c")]),
+        (query(orders=("a", "-b")), [index("a", "-b")]),
+        (query(orders=("-__key__",)), [index("-__key__")]),
+        (query(orders=("a", "-__key__")), [index("a", "-__key__")]),
+        (query("K", (("a", ">", 1), BELOW)), [index("a", ancestor=True)]),
+        (query("K", (BELOW,), ("a",)), [index("a", ancestor=True)]),
+        (query(projection=("b", "a")), [index("b", "a")]),
+        (query("K", (("c", "=", 1),), projection=("a",)), [index("c", "a")]),
+        (query("K", (("a", ">", 1), ("b", ">", 1))), [index("a", "b")]),
+        (query("K", (("a", "in", [1, 2]),), ("b",)), [index("a", "b")]),
     ],
 )
 def test_the_composite_indexes_that_are_needed(
@@ -74,18 +69,18 @@ def test_the_composite_indexes_that_are_needed(
 @pytest.mark.parametrize(
     ("message", "defined", "met"),
     [
-        (asked((("a", "=", 1), ("b", "=", 1)), ("c",)), [index("b", "-a", "c")], True),
-        (asked((("a", "=", 1), ("b", "=", 1)), ("c",)), [index("a", "b", "-c")], False),
+        (query("K", (("a", "=", 1), ("b", "=", 1)), ("c",)), [index("b", "-a", "c")], True),
+        (query("K", (("a", "=", 1), ("b", "=", 1)), ("c",)), [index("a", "b", "-c")], False),
         (
-            asked((("a", "=", 1), ("b", "=", 1)), ("c",)),
+            query("K", (("a", "=", 1), ("b", "=", 1)), ("c",)),
             [index("a", "c"), index("b", "c")],
             True,
         ),
-        (asked((("a", "=", 1),), ("c",)), [index("a", "b", "c")], False),
-        (asked(projection=("a", "b")), [index("b", "-a")], True),
-        (asked((("a", ">", 1), BELOW)), [index("a")], False),
-        (asked((("a", ">", 1), BELOW)), [index("a", ancestor=True)], True),
-        (asked(orders=("a", "b")), [index("a", "b", ancestor=True)], False),
+        (query("K", (("a", "=", 1),), ("c",)), [index("a", "b", "c")], False),
+        (query(projection=("a", "b")), [index("b", "-a")], True),
+        (query("K", (("a", ">", 1), BELOW)), [index("a")], False),
+        (query("K", (("a", ">", 1), BELOW)), [index("a", ancestor=True)], True),
+        (query(orders=("a", "b")), [index("a", "b", ancestor=True)], False),
     ],
 )
 def test_which_indexes_do(message: QueryPb, defined: list[CompositeIndex], met: bool) -> None:
@@ -203,7 +198,7 @@ def run(engine: Engine, message: QueryPb, **fields: Any) -> None:
     engine.run_query(RunQueryRequest(project_id=PROJECT, query=message, **fields))
 
 
-COMPOSITE = asked((("done", "=", True), BELOW), ("-priority",))
+COMPOSITE = query("K", (("done", "=", True), BELOW), ("-priority",))
 DEFINITION = """- kind: K
   ancestor: yes
   properties:
@@ -223,9 +218,9 @@ def test_enforced(storage: Storage, path: Path) -> None:
         run(engine, COMPOSITE)
     with not_served("no matching index"):
         run(engine, COMPOSITE, explain_options={"analyze": False})
-    run(engine, asked((("done", "=", True),)))
+    run(engine, query("K", (("done", "=", True),)))
     run(engine, query("__kind__", orders=("-__key__",)))
-    done = asked((("done", "=", True),))
+    done = query("K", (("done", "=", True),))
     engine.run_aggregation_query(aggregation(done, ("count", None, "")))
     with not_served("name: done\n  - name: total\n"):
         engine.run_aggregation_query(aggregation(done, ("sum", "total", "")))
@@ -270,13 +265,13 @@ def test_modes() -> None:
 def test_auto_writes_down_what_is_needed(storage: Storage, tmp_path: Path) -> None:
     path = tmp_path / "index.yaml"
     engine = Engine(storage, indexes=IndexPolicy("auto", path))
-    run(engine, asked((("done", "=", True),)))
+    run(engine, query("K", (("done", "=", True),)))
     assert not path.exists()
     run(engine, COMPOSITE)
     run(engine, COMPOSITE)
-    run(engine, asked(orders=("a", "b")))
+    run(engine, query(orders=("a", "b")))
     assert DEFINITION in path.read_text()
     assert len(index_file.read(path)) == 2
     enforced = Engine(storage, indexes=IndexPolicy("enforced", path))
     run(enforced, COMPOSITE)
-    run(enforced, asked(orders=("a", "b")))
+    run(enforced, query(orders=("a", "b")))

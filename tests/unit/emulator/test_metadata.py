@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.emulator.builders import PROJECT, GeoPoint, Timestamp, entity, key, value
+from tests.unit.emulator.builders import GeoPoint, Timestamp, entity, key, value
 from tests.unit.emulator.subject import Subject, query, where
 from userlock_emulator.datastore.errors import DatastoreError
 from userlock_emulator.datastore.protos import (
@@ -13,7 +13,6 @@ from userlock_emulator.datastore.protos import (
     Message,
     QueryPb,
     QueryResultBatch,
-    RunQueryRequest,
     microseconds,
 )
 
@@ -82,8 +81,8 @@ def between(least: KeyPb, below: KeyPb) -> Message:
 def test_queries(shop: Subject, message: QueryPb, namespace: str, expected: list[KeyPb]) -> None:
     assert keys(shop, message, namespace) == expected
     if message == query(NAMESPACES):
-        request = RunQueryRequest(project_id="another-project", query=message)
-        assert not shop.engine.run_query(request).batch.entity_results
+        another = shop.ask("RunQuery", project_id="another-project", query=message)
+        assert not another.batch.entity_results
 
 
 def test_what_has_no_entities_is_gone_and_was_there(shop: Subject) -> None:
@@ -92,9 +91,7 @@ def test_what_has_no_entities_is_gone_and_was_there(shop: Subject) -> None:
     shop.delete(key("Cart", 1, namespace="eu"))
     assert keys(shop, query(KINDS)) == [kind("Book")]
     assert keys(shop, query(NAMESPACES)) == [key(NAMESPACES, 1)]
-    past = RunQueryRequest(project_id=PROJECT, query=query(KINDS))
-    past.read_options.read_time.CopyFrom(before)
-    assert len(shop.engine.run_query(past).batch.entity_results) == 2
+    assert len(shop.run(query(KINDS), read_time=before).entity_results) == 2
 
 
 def test_a_result_is_an_entity_without_properties(shop: Subject) -> None:

@@ -68,11 +68,6 @@ def test_a_client_that_does_not_begin_is_hung_up_on(bench: Bench, begin: bytes) 
         assert client.recv(1) == b""
 
 
-def test_it_ends_with_the_emulator(bench: Bench) -> None:
-    bench.ours.close()
-    assert not bench.relay.step()
-
-
 def test_a_client_that_does_not_read_its_reply_is_hung_up_on(bench: Bench) -> None:
     client = bench.connect(PREFACE)
     server, _ = bench.grpc.accept()

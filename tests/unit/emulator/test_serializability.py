@@ -125,9 +125,13 @@ class Client:
             transaction = b""
             try:
                 if self._random.random() < 0.9:
-                    transaction = self._engine.begin(read_only=self._random.random() < 0.1)
+                    read_only = self._random.random() < 0.1
+                    transaction = self._engine.begin(read_only=read_only)
                     self._read(ran, transaction)
-                self._end(ran, transaction)
+                if transaction and (read_only or self._random.random() < 0.2):
+                    self._engine.commit(transaction=transaction)
+                else:
+                    self._write(ran, transaction)
             except DatastoreError as error:
                 if error.code is not Code.ABORTED:
                     raise
@@ -169,27 +173,14 @@ class Client:
         batch = self._engine.run(query("K", where(*filters)), transaction=transaction)
         return question, dict(_told(result.entity) for result in batch.entity_results)
 
-    def _end(self, ran: Ran, transaction: bytes) -> None:
-        if transaction and self._random.random() < 0.2:
-            self._engine.commit(transaction=transaction)
-            return
+    def _write(self, ran: Ran, transaction: bytes) -> None:
         for name in self._random.sample(NAMES, self._random.randint(1, 2)):
             ran.writes[name] = (self._random.randrange(10), ran.name)
         name = self._random.choice(NAMES)
         if name not in ran.writes:
             ran.writes[name] = None
         mutations = [_mutation(name, written) for name, written in ran.writes.items()]
-        try:
-            if transaction:
-                response = self._engine.commit(*mutations, transaction=transaction)
-            else:
-                response = self._engine.commit(*mutations, transactional=True)
-        except DatastoreError as error:
-            if error.code is not Code.INVALID_ARGUMENT or "read-only" not in str(error):
-                raise
-            ran.writes.clear()
-            self._engine.rollback(transaction)
-            return
+        response = self._engine.commit(*mutations, transaction=transaction, transactional=True)
         ran.version = response.mutation_results[0].version
 
 

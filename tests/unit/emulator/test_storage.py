@@ -22,14 +22,7 @@ from tests.unit.emulator.waiting import Started
 from tests.waiting import wait_until
 from userlock_emulator.data_folder import DATASTORE
 from userlock_emulator.datastore.errors import Code, StorageError
-from userlock_emulator.datastore.protos import (
-    AllocateIdsRequest,
-    BeginTransactionRequest,
-    LookupRequest,
-    Mutation,
-    ReadOptions,
-    RunQueryRequest,
-)
+from userlock_emulator.datastore.protos import BeginTransactionRequest, Mutation, timestamp
 from userlock_emulator.datastore.rows import EVERYTHING, Reader, StoredEntity
 from userlock_emulator.datastore.storage import Storage
 from userlock_emulator.datastore.transfer import Transfer
@@ -63,8 +56,7 @@ class TestFiles:
         storage = Storage(tmp_path / "new" / "folder", now=lambda: 2_000_000)
         engine = Subject(storage)
         version = engine.put(entity(KEY, n=1, at=Timestamp(5))).mutation_results[0].version
-        allocate = AllocateIdsRequest(project_id=PROJECT, keys=[key("K")])
-        allocated = engine.engine.allocate_ids(allocate).keys[0]
+        allocated = engine.ask("AllocateIds", keys=[key("K")]).keys[0]
         storage.close()
         # The clock was set back; versions grow all the same.
         storage = Storage(tmp_path / "new" / "folder", now=lambda: 1_000_000)
@@ -73,7 +65,7 @@ class TestFiles:
         assert (found.version, found.entity) == (version, entity(KEY, n=1, at=Timestamp(5)))
         assert engine.identifiers(query(filters=where(("n", "=", 1)))) == [1]
         assert engine.put(entity(KEY, n=2)).mutation_results[0].version > version
-        assert engine.engine.allocate_ids(allocate).keys[0] != allocated
+        assert engine.ask("AllocateIds", keys=[key("K")]).keys[0] != allocated
         storage.close()
 
     def test_readers_that_come_and_go_leave_no_open_files(
@@ -251,17 +243,7 @@ class TestHistory:
             moments.append(clock[0])
             clock[0] += 1000
         for n, moment in enumerate(moments):
-            request = LookupRequest(project_id=PROJECT, keys=[KEY])
-            request.read_options.read_time.FromMicroseconds(moment)
-            (found,) = timed.engine.lookup(request).found
-            assert found.entity.properties["n"].integer_value == n
-            past = RunQueryRequest(
-                project_id=PROJECT,
-                query=query(filters=where(("n", ">=", 0))),
-                read_options=ReadOptions(read_time=request.read_options.read_time),
-            )
-            (result,) = timed.engine.run_query(past).batch.entity_results
-            assert result.entity.properties["n"].integer_value == n
+            assert timed.n_of(KEY, read_time=timestamp(moment)) == n
 
     def test_old_versions_are_removed(self, timed: Subject, clock: list[int]) -> None:
         for n in range(10):

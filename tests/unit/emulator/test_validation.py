@@ -1,4 +1,4 @@
-"""The documented limits that `test_boundaries` has not: sizes in bytes, and of whole entities."""
+"""The limits: the table of boundaries, and what it has not: sizes in bytes, whole entities."""
 
 from typing import Any
 
@@ -6,18 +6,26 @@ import pytest
 
 from tests.unit.emulator.builders import PROJECT, entity, key, value
 from tests.unit.emulator.subject import Subject, query, refused, where
-from userlock_emulator.datastore.protos import (
-    AllocateIdsRequest,
-    Key,
-    KeyPb,
-    LookupRequest,
-    Mutation,
-    PartitionId,
-    Value,
-    ValuePb,
-)
+from tools.compare.boundaries import boundaries
+from userlock_emulator.datastore.errors import DatastoreError
+from userlock_emulator.datastore.protos import Key, KeyPb, Mutation, PartitionId, Value, ValuePb
 
 KEY = key("K", 1)
+ALL = list(boundaries(PROJECT))
+
+
+@pytest.mark.parametrize("rule", dict.fromkeys(each.rule for each in ALL))
+def test_each_rule_in_each_place(engine: Subject, rule: str) -> None:
+    """Refused in the service's words, or taken."""
+    engine.put(entity(key("A", "x"), a=1, s="x"))
+    for boundary in ALL:
+        if boundary.rule == rule:
+            code, said = "OK", ""
+            try:
+                engine.call(boundary.rpc, boundary.request)
+            except DatastoreError as error:
+                code, said = error.code.name, error.message
+            assert (code, boundary.said in said) == (boundary.code, True), boundary
 
 
 def bare(*path: dict[str, Any]) -> KeyPb:
@@ -129,11 +137,10 @@ def test_keys_are_completed_and_kept_apart(engine: Subject) -> None:
         assert engine.identifiers(query(filters=where(("inner.in", "in", [asked])))) == [1]
     assert engine.identifiers(query(filters=where(("one", "=", foreign)))) == []
     for project, database in ((PROJECT, "named"), ("another", "")):
-        request = LookupRequest(project_id=project, database_id=database, keys=[incomplete])
-        assert len(engine.engine.lookup(request).missing) == 1
+        place = {"project_id": project, "database_id": database}
+        assert len(engine.ask("Lookup", **place, keys=[incomplete]).missing) == 1
     unfinished = bare({"kind": "K"})
     (result,) = engine.commit(Mutation(insert=entity(unfinished))).mutation_results
-    allocate = AllocateIdsRequest(project_id=PROJECT, database_id="named", keys=[unfinished])
-    (allocated,) = engine.engine.allocate_ids(allocate).keys
+    (allocated,) = engine.ask("AllocateIds", database_id="named", keys=[unfinished]).keys
     assert result.key.partition_id == PartitionId(project_id=PROJECT)
     assert allocated.partition_id == PartitionId(project_id=PROJECT, database_id="named")

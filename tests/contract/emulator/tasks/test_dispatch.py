@@ -303,18 +303,3 @@ class TestOtherMachines:
             port = target.address.rpartition(":")[2]
             bench.create(http_request={"url": f"http://0.0.0.0:{port}/"})
         assert len(target.received) == 1
-
-
-class TestAppEngine:
-    def test_deliveries(self) -> None:
-        with Target() as default, Target() as worker:
-            services = {"": default.address, "worker": worker.address}
-            with started(default, app_engine=services) as bench:
-                for service in services:
-                    request = {
-                        "relative_uri": f"/do/{service}",
-                        "app_engine_routing": {"service": service},
-                    }
-                    bench.create(app_engine_http_request=request)
-            assert [each.path for each in default.received] == ["/do/"]
-            assert [each.path for each in worker.received] == ["/do/worker"]

@@ -12,40 +12,29 @@ OTHER = f"{LOCATION}/queues/other"
 
 
 def test_without_faults(bench: Bench) -> None:
-    bench.create("later", schedule_time=at(bench, 100))
     for name in "abc":
         bench.create(name)
     assert sorted(bench.settle()) == ["a", "b", "c"]
     bench.clock.advance(3600)
-    assert sorted(bench.settle()) == ["a", "b", "c", "later"]
+    assert sorted(bench.settle()) == ["a", "b", "c"]
     assert bench.server.next_time is None
 
 
-class TestDuplicate:
-    def test_one_succeeds_and_one_fails(self, bench: Bench) -> None:
-        statuses = iter([500, 200])
-        bench.target.answer = lambda _: next(statuses)
-        bench.server.faults.duplicate()
+def test_a_duplicate_by_queue_and_count(bench: Bench) -> None:
+    bench.create_queue(OTHER)
+    with bench.server.faults.duplicate(2, queue="other", skip=1) as fault:
         bench.create("a")
-        assert bench.settle() == ["a", "a"]
-        assert not bench.exists("a")
-        assert bench.server.next_time is None
-
-    def test_by_queue_and_count(self, bench: Bench) -> None:
-        bench.create_queue(OTHER)
-        with bench.server.faults.duplicate(2, queue="other", skip=1) as fault:
-            bench.create("a")
+        bench.settle()
+        for number in range(4):
+            bench.create(f"t{number}", queue=OTHER)
             bench.settle()
-            for number in range(4):
-                bench.create(f"t{number}", queue=OTHER)
-                bench.settle()
-            assert fault.hits == 2
-        assert bench.settle() == ["a", "t0", "t1", "t1", "t2", "t2", "t3"]
-        counts = [each.headers["X-CloudTasks-TaskRetryCount"] for each in bench.target.received]
-        assert sorted(counts[2:4]) == ["0", "1"], "both at once"
-        bench.server.faults.duplicate(queue=OTHER)
-        bench.create("b")
-        assert bench.settle()[7:] == ["b"]
+        assert fault.hits == 2
+    assert bench.settle() == ["a", "t0", "t1", "t1", "t2", "t2", "t3"]
+    counts = [each.headers["X-CloudTasks-TaskRetryCount"] for each in bench.target.received]
+    assert sorted(counts[2:4]) == ["0", "1"], "both at once"
+    bench.server.faults.duplicate(queue=OTHER)
+    bench.create("b")
+    assert bench.settle()[7:] == ["b"]
 
 
 def test_a_lost_answer(bench: Bench) -> None:

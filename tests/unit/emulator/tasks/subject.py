@@ -49,10 +49,14 @@ class Subject:
         self.services = services(self.queues, self.tasks, self.batches, self.faults)
         self.rpcs = {name: rpc for rpcs in self.services.values() for name, rpc in rpcs.items()}
 
+    def call(self, rpc: str, **fields: Any) -> Message:
+        run, request_class = self.rpcs[rpc]
+        return run(request_class(**fields))
+
     def create_queue(self, name: str = QUEUE, **settings: Any) -> Message:
         queue = protos.Queue(name=name, **settings)
         parent = name.rpartition("/queues/")[0]
-        return self.queues.create(protos.CreateQueueRequest(parent=parent, queue=queue))
+        return self.call("CreateQueue", parent=parent, queue=queue)
 
     def create(self, task_id: str = "", url: str = "http://127.0.0.1/", **fields: Any) -> Message:
         """Create a task for an HTTP target, unless `fields` describe another one."""
@@ -60,12 +64,10 @@ class Subject:
             request = fields.pop("http_request", {})
             fields["http_request"] = {"url": url, **request}
         task = protos.Task(name=f"{QUEUE}/tasks/{task_id}" if task_id else "", **fields)
-        return self.tasks.create(protos.CreateTaskRequest(parent=QUEUE, task=task))
+        return self.call("CreateTask", parent=QUEUE, task=task)
 
     def get(self, task_id: str, view: Any = 0) -> Message:
-        return self.tasks.get(
-            protos.GetTaskRequest(name=f"{QUEUE}/tasks/{task_id}", response_view=view)
-        )
+        return self.call("GetTask", name=f"{QUEUE}/tasks/{task_id}", response_view=view)
 
     def begin(self, task_id: str) -> Attempt:
         with self.storage.change() as tables:

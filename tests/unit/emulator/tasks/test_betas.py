@@ -10,7 +10,7 @@ from google.protobuf import json_format
 from tests.unit.emulator.subject import refused
 from tests.unit.emulator.tasks.subject import LOCATION, QUEUE, Subject
 from userlock_emulator.port.status import Code
-from userlock_emulator.tasks import betas, protos
+from userlock_emulator.tasks import betas
 from userlock_emulator.tasks.rpcs import SERVICE
 
 #: By version: a queue and a task as it writes them, and an update of the queue.
@@ -65,7 +65,7 @@ def service(version: str) -> Service:
 
 
 def stored_queue(service: Service) -> Any:
-    return service.subject.queues.get(protos.GetQueueRequest(name=QUEUE))
+    return service.subject.call("GetQueue", name=QUEUE)
 
 
 def part_of(part: Any, whole: Any) -> bool:

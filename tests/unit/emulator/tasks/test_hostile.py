@@ -10,7 +10,6 @@ from google.protobuf.message import DecodeError
 
 from tests.unit.emulator.tasks.subject import LOCATION, QUEUE, Subject
 from userlock_emulator.port.status import Code, RpcError
-from userlock_emulator.tasks import protos
 from userlock_emulator.tasks.attempts import Answer
 from userlock_emulator.tasks.rest import Rest
 from userlock_emulator.tasks.storage import Storage
@@ -40,47 +39,35 @@ SETTINGS = {
 }
 
 
-def valid() -> list[tuple[str, Any]]:
-    """Return requests that are good, in an order in which each is carried out."""
-    http = {"parent": QUEUE, "task": {"name": f"{QUEUE}/tasks/a", "http_request": HTTP, **TIMES}}
-    return [
-        ("CreateQueue", protos.CreateQueueRequest(parent=LOCATION, queue=SETTINGS)),
-        (
-            "UpdateQueue",
-            protos.UpdateQueueRequest(queue=SETTINGS, update_mask={"paths": ["retry_config"]}),
-        ),
-        (
-            "ListQueues",
-            protos.ListQueuesRequest(parent=LOCATION, page_size=2, filter="state:PAUSED"),
-        ),
-        ("CreateTask", protos.CreateTaskRequest(**http)),
-        (
-            "CreateTask",
-            protos.CreateTaskRequest(
-                parent=QUEUE, task={"app_engine_http_request": APP_ENGINE}, response_view=2
-            ),
-        ),
-        ("ListTasks", protos.ListTasksRequest(parent=QUEUE, page_size=1, page_token="YQ==")),
-        ("GetTask", protos.GetTaskRequest(name=f"{QUEUE}/tasks/a", response_view=2)),
-        ("RunTask", protos.RunTaskRequest(name=f"{QUEUE}/tasks/a")),
-        ("PauseQueue", protos.PauseQueueRequest(name=QUEUE)),
-        ("ResumeQueue", protos.ResumeQueueRequest(name=QUEUE)),
-        ("BatchCreateTasks", protos.BatchCreateTasksRequest(parent=QUEUE, requests=[http])),
-        (
-            "BatchDeleteTasks",
-            protos.BatchDeleteTasksRequest(parent=QUEUE, names=[f"{QUEUE}/tasks/b"]),
-        ),
-        ("DeleteTask", protos.DeleteTaskRequest(name=f"{QUEUE}/tasks/a")),
-        ("PurgeQueue", protos.PurgeQueueRequest(name=QUEUE)),
-        ("DeleteQueue", protos.DeleteQueueRequest(name=QUEUE)),
-    ]
+HTTP_TASK = {"parent": QUEUE, "task": {"name": f"{QUEUE}/tasks/a", "http_request": HTTP, **TIMES}}
+TASK = {"name": f"{QUEUE}/tasks/a"}
+#: Requests that are good, in an order in which each is carried out.
+VALID: list[tuple[str, dict[str, Any]]] = [
+    ("CreateQueue", {"parent": LOCATION, "queue": SETTINGS}),
+    ("UpdateQueue", {"queue": SETTINGS, "update_mask": {"paths": ["retry_config"]}}),
+    ("ListQueues", {"parent": LOCATION, "page_size": 2, "filter": "state:PAUSED"}),
+    ("CreateTask", HTTP_TASK),
+    (
+        "CreateTask",
+        {"parent": QUEUE, "task": {"app_engine_http_request": APP_ENGINE}, "response_view": 2},
+    ),
+    ("ListTasks", {"parent": QUEUE, "page_size": 1, "page_token": "YQ=="}),
+    ("GetTask", {**TASK, "response_view": 2}),
+    ("RunTask", TASK),
+    ("PauseQueue", {"name": QUEUE}),
+    ("ResumeQueue", {"name": QUEUE}),
+    ("BatchCreateTasks", {"parent": QUEUE, "requests": [HTTP_TASK]}),
+    ("BatchDeleteTasks", {"parent": QUEUE, "names": [f"{QUEUE}/tasks/b"]}),
+    ("DeleteTask", TASK),
+    ("PurgeQueue", {"name": QUEUE}),
+    ("DeleteQueue", {"name": QUEUE}),
+]
 
 
 def run(subject: Subject, rpc: str, request: Any) -> None:
-    served = next(rpcs[rpc] for rpcs in subject.services.values() if rpc in rpcs)
     code = None
     try:
-        served[0](request)
+        subject.rpcs[rpc][0](request)
     except RpcError as error:
         code = error.code
     assert code is not Code.INTERNAL, (rpc, request)
@@ -105,7 +92,7 @@ def look(subject: Subject, rest: Rest, targets: Targets) -> None:
         assert reply.status == 200, reply.body
     if QUEUE not in queues:
         return
-    for task in subject.tasks.list(protos.ListTasksRequest(parent=QUEUE)).tasks:
+    for task in subject.call("ListTasks", parent=QUEUE).tasks:
         attempt = subject.begin(task.name.rpartition("/")[2])
         try:
             head = targets.outgoing(attempt).head
@@ -119,9 +106,8 @@ def look(subject: Subject, rest: Rest, targets: Targets) -> None:
 def test_all_are_good() -> None:
     """The negative control: unspoiled, each is carried out."""
     subject = Subject()
-    for rpc, request in valid():
-        served = next(rpcs[rpc] for rpcs in subject.services.values() if rpc in rpcs)
-        served[0](request)
+    for rpc, fields in VALID:
+        subject.call(rpc, **fields)
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +122,8 @@ def test_spoiled_requests(signer: Signer) -> None:
         subject = Subject()
         rest = Rest("v2", subject.rpcs)
         targets = Targets(signer, {"": "127.0.0.1:1"})
-        for rpc, request in valid():
+        for rpc, fields in VALID:
+            request = subject.rpcs[rpc][1](**fields)
             for _ in range(3):
                 try:
                     wrong = type(request).FromString(spoiled(chance, request.SerializeToString()))

@@ -32,7 +32,7 @@ def test_defaults(subject: Subject) -> None:
         duration(SECOND // 10),
         duration(3600 * SECOND),
     )
-    assert subject.queues.get(protos.GetQueueRequest(name=QUEUE)) == queue
+    assert subject.call("GetQueue", name=QUEUE) == queue
 
 
 RATES, RETRIES = "rate_limits", "retry_config"
@@ -76,19 +76,17 @@ def test_settings_out_of_range(
     assert raised.value.message.startswith(f"{prefix}.{text}")
     # An update has the same bounds, and changes nothing when it fails.
     before = subject.create_queue()
-    update = protos.UpdateQueueRequest(queue=Queue(name=QUEUE, **given))
     with pytest.raises(RpcError, match=text.split(" ")[0]):
-        subject.queues.update(update)
-    assert subject.queues.get(protos.GetQueueRequest(name=QUEUE)) == before
+        subject.call("UpdateQueue", queue={"name": QUEUE, **given})
+    assert subject.call("GetQueue", name=QUEUE) == before
 
 
 def test_names(subject: Subject) -> None:
     subject.create_queue()
     with refused(r"^Queue already exists$", Code.ALREADY_EXISTS):
         subject.create_queue()
-    request = protos.CreateQueueRequest(parent=f"{LOCATION}2", queue=Queue(name=QUEUE))
     with refused():
-        subject.queues.create(request)
+        subject.call("CreateQueue", parent=f"{LOCATION}2", queue={"name": QUEUE})
     with refused("http_target", Code.UNIMPLEMENTED):
         subject.create_queue(f"{QUEUE}2", http_target={"http_method": 2})
 
@@ -96,41 +94,33 @@ def test_names(subject: Subject) -> None:
 def test_a_deleted_name_cannot_be_used_for_three_days(subject: Subject) -> None:
     subject.create_queue()
     subject.create("a")
-    subject.queues.delete(protos.DeleteQueueRequest(name=QUEUE))
+    subject.call("DeleteQueue", name=QUEUE)
     for wait, possible in ((0, False), (3 * 86400 - 1, False), (1, True)):
         subject.clock.advance(wait)
         if possible:
             subject.create_queue()
         else:
-            update = protos.UpdateQueueRequest(queue=Queue(name=QUEUE))
             with refused("existed too recently", Code.FAILED_PRECONDITION):
                 subject.create_queue()
             with pytest.raises(RpcError, match="existed too recently"):
-                subject.queues.update(update)
-    assert not subject.tasks.list(protos.ListTasksRequest(parent=QUEUE)).tasks
+                subject.call("UpdateQueue", queue={"name": QUEUE})
+    assert not subject.call("ListTasks", parent=QUEUE).tasks
 
 
 def test_missing_queues(subject: Subject) -> None:
-    for call, request in (
-        (subject.queues.get, protos.GetQueueRequest(name=QUEUE)),
-        (subject.queues.pause, protos.PauseQueueRequest(name=QUEUE)),
-        (subject.queues.resume, protos.ResumeQueueRequest(name=QUEUE)),
-        (subject.queues.purge, protos.PurgeQueueRequest(name=QUEUE)),
-        (subject.tasks.list, protos.ListTasksRequest(parent=QUEUE)),
-    ):
+    for rpc in ("GetQueue", "PauseQueue", "ResumeQueue", "PurgeQueue", "ListTasks"):
         with refused(r"^Queue does not exist. If you just", Code.NOT_FOUND):
-            call(request)
+            subject.call(rpc, **{"parent" if rpc == "ListTasks" else "name": QUEUE})
     with pytest.raises(RpcError, match=r"^Requested entity was not found.$"):
-        subject.queues.delete(protos.DeleteQueueRequest(name=QUEUE))
+        subject.call("DeleteQueue", name=QUEUE)
     with pytest.raises(RpcError, match=r"^Queue does not exist."):
         subject.create("a")
 
 
 class TestUpdate:
     def update(self, subject: Subject, paths: list[str], **settings: Any) -> Any:
-        request = protos.UpdateQueueRequest(queue=Queue(name=QUEUE, **settings))
-        request.update_mask.paths.extend(paths)
-        return subject.queues.update(request)
+        mask = {"paths": paths}
+        return subject.call("UpdateQueue", queue={"name": QUEUE, **settings}, update_mask=mask)
 
     def test_masks(self, subject: Subject) -> None:
         subject.create_queue(
@@ -159,7 +149,7 @@ class TestUpdate:
             queue = self.update(
                 subject, paths, state=Queue.PAUSED, purge_time=protos.timestamp(SECOND)
             )
-            assert queue == subject.queues.get(protos.GetQueueRequest(name=QUEUE))
+            assert queue == subject.call("GetQueue", name=QUEUE)
             assert queue.state == Queue.RUNNING
             assert not queue.HasField("purge_time")
 
@@ -178,8 +168,7 @@ class TestList:
         names: list[str] = []
         token = ""
         while True:
-            request = protos.ListQueuesRequest(parent=LOCATION, page_token=token, **fields)
-            response = subject.queues.list(request)
+            response = subject.call("ListQueues", parent=LOCATION, page_token=token, **fields)
             names += [queue.name.rpartition("/")[2] for queue in response.queues]
             token = response.next_page_token
             if not token:
@@ -195,7 +184,7 @@ class TestList:
     def test_filter(self, subject: Subject) -> None:
         subject.create_queue()
         subject.create_queue(f"{LOCATION}/queues/other")
-        subject.queues.pause(protos.PauseQueueRequest(name=QUEUE))
+        subject.call("PauseQueue", name=QUEUE)
         assert self.names(subject, filter="state: PAUSED") == ["q"]
         assert self.names(subject, filter='state="RUNNING"') == ["other"]
         with refused(code=Code.UNIMPLEMENTED):
@@ -204,7 +193,7 @@ class TestList:
     @pytest.mark.parametrize("fields", [{"page_size": -1}, {"page_token": "?"}, {"parent": "x"}])
     def test_wrong_requests(self, subject: Subject, fields: dict[str, Any]) -> None:
         with refused():
-            subject.queues.list(protos.ListQueuesRequest(**{"parent": LOCATION, **fields}))
+            subject.call("ListQueues", **{"parent": LOCATION, **fields})
 
 
 def test_a_queue_by_its_name_and_settings() -> None:

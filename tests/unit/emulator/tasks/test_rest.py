@@ -10,7 +10,6 @@ import pytest
 
 from tests.unit.emulator.tasks.subject import LOCATION, QUEUE, Subject
 from userlock_emulator.port.status import RpcError
-from userlock_emulator.tasks import protos
 from userlock_emulator.tasks.control import Control
 from userlock_emulator.tasks.rest import Rest
 from userlock_emulator.tasks.tokens import GOOGLE, Signer
@@ -80,9 +79,7 @@ def test_times_of_other_clients_can_always_be_shown(bench: Bench) -> None:
         with pytest.raises(RpcError, match="longer than a Duration"):
             bench.subject.create_queue(f"{QUEUE}2", retry_config=settings)
     longest = {"max_backoff": {"seconds": 315_576_000_000}, "min_backoff": odd, "max_doublings": 99}
-    bench.subject.queues.update(
-        protos.UpdateQueueRequest(queue={"name": QUEUE, "retry_config": longest})
-    )
+    bench.subject.call("UpdateQueue", queue={"name": QUEUE, "retry_config": longest})
     assert bench.ask("GET", f"/v2/{QUEUE}")[1]["retryConfig"]["minBackoff"] == "3s"
     bench.create("a")
     for _ in range(70):

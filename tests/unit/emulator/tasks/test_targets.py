@@ -12,7 +12,6 @@ import pytest
 from google.auth import jwt
 
 from tests.unit.emulator.tasks.subject import QUEUE, Subject
-from userlock_emulator.tasks import protos
 from userlock_emulator.tasks.attempts import Answer
 from userlock_emulator.tasks.targets import Outgoing, TargetError, Targets
 from userlock_emulator.tasks.tokens import GOOGLE, Signer
@@ -173,11 +172,8 @@ class TestAppEngine:
 
     def test_the_queue_overrides_the_service(self) -> None:
         bench = Bench(worker="127.0.0.1:2")
-        update = protos.UpdateQueueRequest(queue={"name": QUEUE})
-        update.queue.app_engine_routing_override.service = "worker"
-        assert (
-            bench.subject.queues.update(update).app_engine_routing_override.host
-            == "worker.p.appspot.com"
-        )
+        override = {"name": QUEUE, "app_engine_routing_override": {"service": "worker"}}
+        queue = bench.subject.call("UpdateQueue", queue=override)
+        assert queue.app_engine_routing_override.host == "worker.p.appspot.com"
         request = {"app_engine_routing": {"service": "other"}}
         assert bench.outgoing(app_engine_http_request=request).port == 2

@@ -50,16 +50,15 @@ class TestNames:
     @pytest.mark.parametrize("end", ["executed", "deleted", "purged", "exhausted"])
     def test_a_used_one_is_refused_for_a_day(self, subject: Subject, end: str) -> None:
         if end == "exhausted":
-            request = protos.UpdateQueueRequest(queue={"name": QUEUE})
-            request.queue.retry_config.max_attempts = 1
-            subject.queues.update(request)
+            queue = {"name": QUEUE, "retry_config": {"max_attempts": 1}}
+            subject.call("UpdateQueue", queue=queue)
         subject.create("a")
         if end == "executed":
             subject.finish(subject.begin("a"), OK)
         elif end == "deleted":
-            subject.tasks.delete(protos.DeleteTaskRequest(name=f"{QUEUE}/tasks/a"))
+            subject.call("DeleteTask", name=f"{QUEUE}/tasks/a")
         elif end == "purged":
-            subject.queues.purge(protos.PurgeQueueRequest(name=QUEUE))
+            subject.call("PurgeQueue", name=QUEUE)
         else:
             subject.finish(subject.begin("a"), Answer(status=500))
         for wait in (0, 86399):
@@ -68,8 +67,8 @@ class TestNames:
                 subject.create("a")
             for call in (
                 lambda: subject.get("a"),
-                lambda: subject.tasks.delete(protos.DeleteTaskRequest(name=f"{QUEUE}/tasks/a")),
-                lambda: subject.tasks.run(protos.RunTaskRequest(name=f"{QUEUE}/tasks/a")),
+                lambda: subject.call("DeleteTask", name=f"{QUEUE}/tasks/a"),
+                lambda: subject.call("RunTask", name=f"{QUEUE}/tasks/a"),
             ):
                 with refused(r"^The task no longer exists", Code.NOT_FOUND):
                     call()
@@ -84,15 +83,15 @@ class TestNames:
             subject.create("a", url="ftp://x")
         for request in (f"{QUEUE}/tasks/a", f"{QUEUE}x/tasks/a"):
             with pytest.raises(RpcError, match=r"^Requested entity was not found.$"):
-                subject.tasks.get(protos.GetTaskRequest(name=request))
+                subject.call("GetTask", name=request)
         subject.create("a")  # the refused one has not used it up
         with refused(r"^Requested entity already exists$", Code.ALREADY_EXISTS):
             subject.create("a")
         task = Task(name=f"{QUEUE}-2/tasks/a", http_request={"url": "http://127.0.0.1/"})
         with pytest.raises(RpcError, match="The queue name from request"):
-            subject.tasks.create(protos.CreateTaskRequest(parent=QUEUE, task=task))
+            subject.call("CreateTask", parent=QUEUE, task=task)
         with pytest.raises(RpcError, match="message_type is required"):
-            subject.tasks.create(protos.CreateTaskRequest(parent=QUEUE, task=Task()))
+            subject.call("CreateTask", parent=QUEUE, task=Task())
 
 
 class TestTimes:
@@ -233,8 +232,7 @@ class TestList:
         names: list[str] = []
         token, pages = "", 0
         while True:
-            request = protos.ListTasksRequest(parent=QUEUE, page_token=token, **fields)
-            response = subject.tasks.list(request)
+            response = subject.call("ListTasks", parent=QUEUE, page_token=token, **fields)
             names += [task.name.rpartition("/")[2] for task in response.tasks]
             token, pages = response.next_page_token, pages + 1
             if not token:
@@ -250,33 +248,32 @@ class TestList:
     @pytest.mark.parametrize("fields", [{"page_size": -1}, {"page_token": "ü"}])
     def test_wrong_requests(self, subject: Subject, fields: dict[str, Any]) -> None:
         with refused():
-            subject.tasks.list(protos.ListTasksRequest(parent=QUEUE, **fields))
+            subject.call("ListTasks", parent=QUEUE, **fields)
 
 
 def test_run_counts_at_once(subject: Subject) -> None:
-    subject.queues.pause(protos.PauseQueueRequest(name=QUEUE))
+    subject.call("PauseQueue", name=QUEUE)
     subject.create("a", schedule_time=timestamp(subject.clock() + HOUR))
-    shown = subject.tasks.run(protos.RunTaskRequest(name=f"{QUEUE}/tasks/a"))
+    shown = subject.call("RunTask", name=f"{QUEUE}/tasks/a")
     assert shown.dispatch_count == 1
     assert [attempt.number for attempt in subject.sent.now] == [1]
 
 
 class TestBatches:
     def create(self, subject: Subject, *urls: str, request_id: str = "") -> Any:
-        requests = [
-            protos.CreateTaskRequest(
-                parent=QUEUE, task=Task(name=f"{QUEUE}/tasks/t{index}", http_request={"url": url})
-            )
+        tasks = [
+            {"name": f"{QUEUE}/tasks/t{index}", "http_request": {"url": url}}
             for index, url in enumerate(urls)
         ]
-        operation = subject.batches.create(
-            protos.BatchCreateTasksRequest(parent=QUEUE, requests=requests, request_id=request_id)
+        requests = [{"parent": QUEUE, "task": task} for task in tasks]
+        operation = subject.call(
+            "BatchCreateTasks", parent=QUEUE, requests=requests, request_id=request_id
         )
         assert operation.done
         response, metadata = protos.BatchCreateTasksResponse(), protos.BatchCreateTasksMetadata()
         assert operation.response.Unpack(response)
         assert operation.metadata.Unpack(metadata)
-        assert subject.batches.get(protos.GetOperationRequest(name=operation.name)) == operation
+        assert subject.call("GetOperation", name=operation.name) == operation
         return response, metadata
 
     def test_a_request_id_stands_for_one_batch(self, subject: Subject) -> None:
@@ -290,17 +287,5 @@ class TestBatches:
             with pytest.raises(RpcError, match="1 to 100"):
                 self.create(subject, *["http://h/"] * count)
         self.create(subject, *["http://h/"] * 100)
-        request = protos.BatchCreateTasksRequest(parent=QUEUE, requests=[{"parent": QUEUE + "x"}])
         with pytest.raises(RpcError, match="queue of the batch"):
-            subject.batches.create(request)
-
-    def test_deletion(self, subject: Subject) -> None:
-        self.create(subject, "http://h/", "http://h/")
-        names = [f"{QUEUE}/tasks/{each}" for each in ("t0", "x", "t1")]
-        operation = subject.batches.delete(
-            protos.BatchDeleteTasksRequest(parent=QUEUE, names=names)
-        )
-        metadata = protos.BatchDeleteTasksMetadata()
-        assert operation.metadata.Unpack(metadata)
-        assert list(metadata.failed_requests) == [1]
-        assert subject.tasks.count(QUEUE) == 0
+            subject.call("BatchCreateTasks", parent=QUEUE, requests=[{"parent": QUEUE + "x"}])

@@ -1,4 +1,6 @@
-"""Property transforms, by the comments of PropertyTransform."""
+"""Property masks of lookups, queries and mutations; property transforms."""
+
+from __future__ import annotations
 
 import math
 from typing import Any
@@ -7,6 +9,7 @@ import pytest
 
 from tests.unit.emulator.builders import Timestamp, entity, key, value
 from tests.unit.emulator.subject import Subject, query, refused
+from userlock_emulator.datastore.errors import Code, DatastoreError
 from userlock_emulator.datastore.protos import (
     ArrayValue,
     EntityPb,
@@ -18,6 +21,129 @@ from userlock_emulator.datastore.protos import (
 )
 
 KEY = key("K", 1)
+PERSON: dict[str, Any] = {
+    "name": "Ada",
+    "address": {"city": "Rome", "zip": "00100", "geo": {"lat": 1, "lon": 2}},
+    "tags": ["x", "y"],
+    "a.b": 7,
+}
+
+
+def masked(engine: Subject, *paths: str) -> EntityPb:
+    engine.put(entity(KEY, **PERSON))
+    (found,) = engine.ask("Lookup", keys=[KEY], property_mask={"paths": paths}).found
+    return found.entity
+
+
+def write(operation: str, content: EntityPb, *paths: str) -> Message:
+    return Mutation(**{operation: content}, property_mask={"paths": paths})
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        ((), {}),
+        (("name",), {"name": "Ada"}),
+        (("address",), {"address": PERSON["address"]}),
+        (("address.city", "address.geo.lat"), {"address": {"city": "Rome", "geo": {"lat": 1}}}),
+        (("address.city", "address"), {"address": PERSON["address"]}),
+        (("address", "address.city"), {"address": PERSON["address"]}),
+        (("address.missing", "name.x"), {}),
+        (("a\\.b",), {"a.b": 7}),
+        (("a.b",), {}),
+    ],
+)
+def test_a_lookup_returns_what_its_mask_covers(
+    engine: Subject, paths: tuple[str, ...], expected: dict[str, Any]
+) -> None:
+    assert masked(engine, *paths) == entity(KEY, **expected)
+
+
+def test_a_query_returns_what_its_mask_covers(engine: Subject) -> None:
+    engine.put(entity(KEY, **PERSON))
+    mask = {"paths": ["address.city"]}
+    (result,) = engine.ask("RunQuery", query=query(), property_mask=mask).batch.entity_results
+    assert result.entity == entity(KEY, address={"city": "Rome"})
+    assert result.version == engine.lookup(KEY).found[0].version
+    keys = query(projection=("__key__",))
+    (result,) = engine.ask("RunQuery", query=keys, property_mask=mask).batch.entity_results
+    assert result.entity == entity(KEY)
+    with refused("projection"):
+        engine.ask("RunQuery", query=query(projection=("name",)), property_mask=mask)
+
+
+class TestWriting:
+    @pytest.mark.parametrize(
+        ("operation", "before", "change", "paths", "after"),
+        [
+            # Masked properties are updated or removed.
+            ("update", {"a": 1, "b": 2, "c": 3}, {"a": 10, "c": 30}, "a b", {"a": 10, "c": 3}),
+            ("upsert", {"a": 1}, {"a": 2}, "__key__ a", {"a": 2}),
+            ("upsert", {"a": 1, "b": 2}, {"a": 5}, None, {"a": 5}),  # the negative control
+            # A new entity has what is masked.
+            ("upsert", None, {"a": 1, "b": 2}, "a", {"a": 1}),
+            (
+                "upsert",
+                PERSON,
+                {"address": {"city": "Oslo", "zip": "1"}},
+                "address.city address.geo.lon name.x",
+                {**PERSON, "address": {"city": "Oslo", "zip": "00100", "geo": {"lat": 1}}},
+            ),
+            # An embedded entity is made where there is none.
+            (
+                "upsert",
+                {"address": "somewhere"},
+                {"address": value({"city": "Oslo", "zip": "1"}, indexed=False)},
+                "address.city",
+                {"address": value({"city": "Oslo"}, indexed=False)},
+            ),
+            (
+                "upsert",
+                {r"c\d": {"x.y": 1, "z": 1}},
+                {r"c\d": {"x.y": 2}},
+                r"c\\d.x\.y",
+                {r"c\d": {"x.y": 2, "z": 1}},
+            ),
+        ],
+    )
+    def test_what_is_written(
+        self,
+        engine: Subject,
+        operation: str,
+        before: dict[str, Any] | None,
+        change: dict[str, Any],
+        paths: str | None,
+        after: dict[str, Any],
+    ) -> None:
+        if before is not None:
+            engine.put(entity(KEY, **before))
+        content = entity(KEY, **change)
+        engine.commit(
+            Mutation(**{operation: content})
+            if paths is None
+            else write(operation, content, *paths.split())
+        )
+        assert engine.get(KEY) == entity(KEY, **after)
+
+    def test_indexes_and_versions_follow(self, engine: Subject) -> None:
+        engine.put(entity(KEY, a=1, b=2))
+        engine.commit(write("upsert", entity(KEY, a=5), "a"))
+        assert engine.identifiers(query(orders=("a", "b"))) == [1]
+        (changed,) = engine.commit(write("upsert", entity(KEY), "b")).mutation_results
+        assert engine.identifiers(query(orders=("b",))) == []
+        (same,) = engine.commit(write("upsert", entity(KEY, a=5, b=9), "a")).mutation_results
+        assert same.version == changed.version, "nothing has changed"
+        engine.commit(Mutation(delete=KEY, property_mask={"paths": ["a"]}))
+        assert engine.lookup(KEY).missing, "a deletion ignores it"
+
+    def test_refused_paths(self, engine: Subject) -> None:
+        with refused():
+            engine.commit(write("upsert", entity(KEY, a=1, list=[{"b": 1}]), "list.b"))
+        with pytest.raises(DatastoreError) as caught:
+            engine.commit(write("update", entity(KEY, a=1), "a"))
+        assert caught.value.code is Code.NOT_FOUND, "an update still needs the entity"
+
+
 MAX, MIN = 2**63 - 1, -(2**63)
 
 
@@ -37,10 +163,6 @@ def apply(engine: Subject, *transforms: Message, **properties: Any) -> Message:
     mutation.property_transforms.extend(transforms)
     (result,) = engine.commit(mutation).mutation_results
     return result
-
-
-def stored(engine: Subject) -> EntityPb:
-    return engine.lookup(KEY).found[0].entity
 
 
 def same(one: ValuePb, other: ValuePb) -> bool:
@@ -63,7 +185,7 @@ NUMBERS: list[tuple[str, Any, Any, Any]] = [
 def test_numbers(engine: Subject) -> None:
     for kind, before, operand, after in NUMBERS:
         result = apply(engine, transform("n", kind, operand), n=before)
-        assert same(stored(engine).properties["n"], value(after)), (kind, before, operand)
+        assert same(engine.get(KEY).properties["n"], value(after)), (kind, before, operand)
         assert same(result.transform_results[0], value(after)), (kind, before, operand)
 
 
@@ -83,7 +205,7 @@ ARRAYS: list[tuple[str, Any, list[Any], list[Any]]] = [
 def test_arrays(engine: Subject) -> None:
     for kind, before, operand, after in ARRAYS:
         result = apply(engine, transform("n", kind, operand), n=before)
-        elements = stored(engine).properties["n"].array_value.values
+        elements = engine.get(KEY).properties["n"].array_value.values
         assert len(elements) == len(after), (kind, before, operand)
         assert all(same(one, value(other)) for one, other in zip(elements, after, strict=True))
         assert list(result.transform_results) == [value(None)]
@@ -96,7 +218,7 @@ def test_a_property_that_does_not_exist(engine: Subject) -> None:
         transform("b", "append_missing_elements", [1]),
         transform("c.d.e", "maximum", 7),
     )
-    assert stored(engine) == entity(KEY, a=5, b=[1], c={"d": {"e": 7}})
+    assert engine.get(KEY) == entity(KEY, a=5, b=[1], c={"d": {"e": 7}})
 
 
 def test_the_servers_time_is_one_for_the_whole_commit(engine: Subject) -> None:
@@ -113,7 +235,7 @@ def test_the_servers_time_is_one_for_the_whole_commit(engine: Subject) -> None:
     (time,) = times
     assert time % 1000 == 0
     assert 0 <= microseconds(response.commit_time) - time < 1000
-    assert microseconds(stored(engine).properties["t"].timestamp_value) == time
+    assert microseconds(engine.get(KEY).properties["t"].timestamp_value) == time
 
 
 def test_they_follow_the_operation_in_order_and_whatever_the_mask(engine: Subject) -> None:
@@ -129,21 +251,11 @@ def test_they_follow_the_operation_in_order_and_whatever_the_mask(engine: Subjec
     )
     (result,) = engine.commit(mutation).mutation_results
     unindexed = value(2, indexed=False)  # it stays so
-    assert stored(engine) == entity(KEY, a=2, n=11, hidden=unindexed)
+    assert engine.get(KEY) == entity(KEY, a=2, n=11, hidden=unindexed)
     assert list(result.transform_results) == [value(11), value(11), unindexed]
     assert engine.identifiers(query(orders=("n",))) == [1]
     engine.commit(mutation, mutation, transactional=True)  # each sees the one before
-    assert stored(engine).properties["n"] == value(13)
-
-
-def test_a_conflict_leaves_them_undone(engine: Subject) -> None:
-    engine.put(entity(KEY, n=1))
-    mutation = Mutation(upsert=entity(KEY), base_version=1)
-    mutation.property_transforms.append(transform("n", "increment", 1))
-    (result,) = engine.commit(mutation).mutation_results
-    assert result.conflict_detected
-    assert not result.transform_results
-    assert stored(engine) == entity(KEY, n=1)
+    assert engine.get(KEY).properties["n"] == value(13)
 
 
 def _with(*transforms: Message) -> Message:
@@ -185,6 +297,6 @@ def test_elements_are_compared_as_they_are_stored(engine: Subject) -> None:
     append = PropertyTransform(property="seen", append_missing_elements=elements)
     for _ in range(2):
         apply(engine, append, seen=[key("K", 2), Timestamp(5)])
-        assert stored(engine) == entity(KEY, seen=[key("K", 2), Timestamp(5)])
+        assert engine.get(KEY) == entity(KEY, seen=[key("K", 2), Timestamp(5)])
     apply(engine, PropertyTransform(property="seen", remove_all_from_array=elements))
-    assert stored(engine) == entity(KEY, seen=[])
+    assert engine.get(KEY) == entity(KEY, seen=[])
