@@ -256,7 +256,7 @@ class _Commit(_Method):
         try:
             plan = self._plan_of(request)
             if plan is None:
-                return super().future(request, *args, **options)
+                return begin_call(self._stub, self._name, request, args, options)
             return plan.run(functools.partial(self._send, type(request), args, options))
         except BaseException as error:
             return _interrupted(self._name, error)

@@ -219,11 +219,14 @@ def _wait(transaction: Any) -> None:
 
 def _close(transaction: Any, error: BaseException) -> None:
     """Close the tasklets of a transaction, which ends it and its locks. ndb would leave them to the
-    garbage collector, and they would change the context of other code."""
+    garbage collector, and they would change the context of other code. Under a lock, wait for the
+    answer to its commit, as code that goes on may read under the same lock."""
     future, outer = transaction, transaction.context
+    commits: list[Any] = []
     while isinstance(future, type(transaction)) and not future.done():
         if future.context is not outer:
             future.context.cache.clear()  # of writes in doubt
+            commits = list(future.context.transaction.attempt.books.writes.values())
         with future.context.use(), contextlib.suppress(Exception):
             future.generator.close()
         future = future.waiting_on
@@ -231,6 +234,9 @@ def _close(transaction: Any, error: BaseException) -> None:
         transaction.set_exception(error)
         # A reply that comes later resumes the closed tasklet, which would set them again.
         transaction.set_result = transaction.set_exception = lambda _: None
+    for write in commits:
+        if write.future is write.sent_by is not None and len(write.books) > 1:
+            wait_for(write)
 
 
 @tasklets.tasklet

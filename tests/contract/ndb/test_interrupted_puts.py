@@ -172,7 +172,8 @@ def leave(
             ended.append(wait(write))
             return ended[-1]
 
-        monkeypatch.setattr(pending, "wait_for", wait_as_it_goes_on)
+        for each in (pending, transactions):
+            monkeypatch.setattr(each, "wait_for", wait_as_it_goes_on)
 
         def block() -> None:
             before()
@@ -246,6 +247,30 @@ def test_of_a_signal_where_ndb_loses_the_reply(
     assert stored_points() == 7
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("error", [Stopped], indirect=True)
+@pytest.mark.parametrize("owner", [_remote.RemoteCall, stub._ChangedCall])
+def test_of_a_signal_where_the_answer_to_a_get_is_asked_for(
+    error: type[BaseException], owner: Any, elsewhere: Elsewhere
+) -> None:
+    """Its event loop does not wait for an answer that nobody would give it."""
+
+    def block() -> None:
+        with mock.patch.object(owner, "add_done_callback", interrupted), pytest.raises(error):
+            Learner.get_by_id("ann")
+        assert not handlers
+        assert Learner.get_by_id("ann").points == 0
+
+    def interrupted(call: Any, callback: Any) -> None:
+        if handlers and callback.__name__ != "record_time":  # of ndb's own, which is not waited for
+            handlers.pop()()
+        add(call, callback)
+
+    handlers: list[Any] = [signal.getsignal(signal.SIGUSR1)]
+    add = owner.add_done_callback
+    elsewhere(block)
+
+
 def test_its_own_error_is_logged(
     leave: Any, error: type[BaseException], overtake: Overtake, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -294,21 +319,29 @@ def test_the_control_leaves_it_on_its_way(
 def test_of_a_transaction_with_a_lock_of_its_own(
     error: type[BaseException], releases: bool, datastore: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is released when the commit has landed, although nobody waits for that any more."""
+    """It is released when the commit has landed. The transaction ends then, so code that goes on
+    and takes the lock again reads what has landed."""
 
     def locked(change: Callable[[], Any]) -> Any:
         with userlock.global_lock("ann"):
             return change()
 
+    def wait_as_it_goes_on(write: Any) -> bool:
+        assert userlock.holder("ann") is not None
+        held.remove()
+        return wait(write)
+
     kept: list[Any] = []
-    close = transactions._close
+    close, wait = transactions._close, transactions.wait_for
+    monkeypatch.setattr(transactions, "wait_for", wait_as_it_goes_on)
     if not releases:
         monkeypatch.setattr(transactions, "_close", lambda *given: kept.append(given))
     put = interrupted_in_the_wait(lambda change: ndb.transaction_async(lambda: locked(change)))
     with datastore.faults.hold(kind="TestedLearner") as held:
         with pytest.raises(error):
             put(held)
-        assert userlock.holder("ann") is not None
+        if releases:
+            assert locked(lambda: Learner.get_by_id("ann").points) == 7
     if releases:
         wait_until(lambda: userlock.holder("ann") is None)
     else:
