@@ -219,6 +219,42 @@ class TestTransactions:
         assert result.outcomes == {0: InDoubt(LOST)}
 
 
+_CONFLICT = _messages.CommitResponse.pb(
+    _messages.CommitResponse(mutation_results=[{"version": 8, "conflict_detected": True}])
+)
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize(
+    ("make", "write", "answer"),
+    [
+        (request, Write(base_version=7), _CONFLICT),
+        (request, Write(must_be_new=True), errors.AlreadyExists("entity already exists")),
+        (transaction, Write(read_version=7), TestTransactions.over),
+        (transaction, Write(must_be_new=True), errors.AlreadyExists("entity already exists")),
+    ],
+)
+def test_a_copy_that_the_network_has_sent_is_met(
+    make: Any, write: Write, answer: Any, own: bool
+) -> None:
+    """Of its two answers, the second one has arrived alone."""
+    write = dataclasses.replace(write, write_id=("write_id", 5))
+    if make is request:
+        plan: Any = PlainCommit(request(upsert("ann")), [write])
+    else:
+        plan = transaction(upsert("ann"), writes=[write])
+    stored = found(("ann", 8, {"points": 0, "write_id": 5 if own else 6}))
+    if make is request:  # whose write id ndb itself has put into the entity
+        entity = plan._mutations[0].upsert
+        entity.properties["write_id"].integer_value = 5
+    result, calls = play(plan, answer, stored)
+    assert [call.rpc for call in calls] == ["commit", "lookup"]
+    if own:
+        assert result.outcomes == {0: Landed(8)}
+    else:
+        assert result.error is answer or isinstance(result.outcomes[0], Refused)
+
+
 def test_it_does_not_import_ndb() -> None:
     """In a process of its own, as this one has imported it."""
     code = (
