@@ -59,11 +59,12 @@ _Result = TypeVar("_Result")
 class DatastoreParticipant:
     """The model layer's part in the release of locks. See `scope.participants`."""
 
-    def leaving(self, tenure: HeldLock) -> None:
+    def leaving(self, tenure: HeldLock, *, failing: bool) -> None:
         """Wait for the writes that were begun under the lock: `pending.finish`."""
         books = notes_of(tenure).get("books")
         if isinstance(books, Books):
-            finish(books, f"lock {quoted(tenure.lock_id)}", wait=not self.holds(tenure))
+            where, wait = f"lock {quoted(tenure.lock_id)}", not self.holds(tenure)
+            finish(books, where, wait=wait, failing=failing)
 
     def finish_own(self, tenure: HeldLock) -> None:
         """Wait for the writes under the lock that this thread has begun: no other may send them."""
