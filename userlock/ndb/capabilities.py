@@ -40,7 +40,10 @@ class Capability(NamedTuple):
 
 
 class _Probe:
-    """One entity, written and read in all the ways that fencing needs."""
+    """One entity, written and read in all the ways that fencing needs.
+
+    What is stored decides, not the answer to a commit: the network may have delivered that twice.
+    """
 
     def __init__(self, client: Any) -> None:
         self._endpoint = Endpoint(client)
@@ -94,7 +97,7 @@ def probe(client: Any) -> list[Capability]:
 def _capabilities(client: Any) -> Iterator[Capability]:
     trial = _Probe(client)
     try:
-        reported = {"commits": trial.commit("insert", 1).version}
+        reported = {"commits": trial.commit("upsert", 1).version}
         yield Capability(REACHABLE, True, "it answers")
         reported |= {"look-ups": trial.look_up()[1], "queries": trial.query()}
         versions = min(reported.values()) > 0 and len(set(reported.values())) == 1
@@ -122,7 +125,7 @@ def _base_version(trial: _Probe) -> Capability:
     _, version = trial.look_up()
     changed = trial.commit("upsert", 3, version)
     wrong = ""
-    if changed.conflict_detected:
+    if changed.conflict_detected and trial.look_up()[0] != 3:
         wrong = "a put that built on the stored version was refused"
     elif 0 < changed.version <= version:
         wrong = "a put did not make the version grow"
@@ -131,8 +134,10 @@ def _base_version(trial: _Probe) -> Capability:
             refused = trial.commit(operation, 4, version)
             if not refused.conflict_detected or trial.look_up()[0] != 3:
                 wrong = f"{what} that built on an outdated version was carried out"
-    if not wrong and trial.commit("delete", base_version=changed.version).conflict_detected:
-        wrong = "a delete that built on the stored version was refused"
+    if not wrong:
+        refused = trial.commit("delete", base_version=changed.version)
+        if refused.conflict_detected and trial.look_up()[1]:
+            wrong = "a delete that built on the stored version was refused"
     fine = "puts and deletes that build on an outdated version are refused, others are not"
     return Capability(BASE_VERSION, not wrong, wrong or fine)
 

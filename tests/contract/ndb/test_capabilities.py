@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from collections.abc import Callable
 from typing import Any
 
+import grpc
 import pytest
 from google.api_core.exceptions import ServiceUnavailable
 from google.cloud import ndb
@@ -17,6 +19,7 @@ from tests.contract.ndb.gates import Simple, stored
 from tests.contract.ndb.servers import Wire, WithoutBaseVersion, WithoutVersions, connect
 from userlock.admin.health import Finding, Verdict
 from userlock.admin.ndb import examine_client
+from userlock.datastore_rpc import Endpoint
 from userlock.ndb import capabilities
 from userlock.ndb.capabilities import BASE_VERSION, INSERTS, KIND, REACHABLE, VERSIONS
 from userlock_emulator import Emulator
@@ -80,6 +83,22 @@ def test_each_kind_of_server(ndb_client: ndb.Client, kind: type[Wire], wrong: se
     assert verdicts(findings) == {**FINE, **dict.fromkeys(wrong, "wrong")}
     assert all(finding.advice for finding in findings if finding.verdict is Verdict.WRONG)
     assert len(wire.rpcs) <= 12
+    assert left_over(ndb_client) == 0
+
+
+def test_a_commit_that_the_network_delivers_twice(
+    ndb_client: ndb.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its second answer alone has arrived."""
+
+    async def commit_twice(*given: Any) -> Any:
+        with contextlib.suppress(grpc.RpcError):
+            await commit(*given)
+        return await commit(*given)
+
+    commit = Endpoint.commit
+    monkeypatch.setattr(Endpoint, "commit", commit_twice)
+    assert verdicts(probe(ndb_client)) == FINE
     assert left_over(ndb_client) == 0
 
 
