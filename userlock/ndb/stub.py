@@ -394,7 +394,8 @@ def _plan(request: Any) -> _Plan | None:
 def _roll_back(request: Any) -> _Prepared:
     """Note that ndb rolls the transaction back, so that its end does not do so again."""
     if in_transaction():
-        current_attempt().over = True
+        attempt = current_attempt()
+        attempt.over = attempt.rolled_back = True
     return request, None
 
 
