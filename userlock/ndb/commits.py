@@ -208,18 +208,24 @@ def look_up(
             lookup.read_options.transaction = transaction
         elif begin:
             lookup.read_options.new_transaction.read_write.SetInParent()
-        ((response, error),) = yield [Call("lookup", lookup)]
-        if error is not None:
-            attempts += 1
-            if isinstance(error, DOUBTFUL) and attempts < _LOOKUP_ATTEMPTS:
-                yield RESEND_DELAYS[0]
-                continue
-            if isinstance(error, DOUBTFUL):
-                # Not transient: ndb would run a whole transaction again for it.
-                raise errors.RetryError(f"a look-up failed {attempts} times", cause=error)
-            raise error
-        if begin and not transaction:
-            transaction = request.transaction = response.transaction
+        response = None
+        try:
+            ((response, error),) = yield [Call("lookup", lookup)]
+            if error is not None:
+                attempts += 1
+                if isinstance(error, DOUBTFUL) and attempts < _LOOKUP_ATTEMPTS:
+                    yield RESEND_DELAYS[0]
+                    continue
+                if isinstance(error, DOUBTFUL):
+                    # Not transient: ndb would run a whole transaction again for it.
+                    raise errors.RetryError(f"a look-up failed {attempts} times", cause=error)
+                raise error
+            if begin and not transaction:
+                transaction = request.transaction = response.transaction
+        except BaseException:  # as of a signal, at any line: the caller rolls back what has begun
+            if begin and not transaction and response is not None:
+                request.transaction = response.transaction
+            raise
         for each in response.found:
             looked.found[name_of(each.entity.key)] = each
         for each in response.missing:

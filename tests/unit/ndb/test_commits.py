@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -187,6 +190,36 @@ class TestClaims:
         result, calls = play(self.plan(), looked, refused, None)
         assert [call.rpc for call in calls] == ["lookup", "lookup", "rollback"]
         assert result.error is refused
+
+    def test_an_exception_at_each_line_where_its_first_look_up_is_answered(self) -> None:
+        """As of a signal, if the answer comes at once. The transaction is rolled back."""
+        looked = found(("ann", 7, {}))
+        looked.transaction = b"t"
+        for line in itertools.count(1):
+            steps: Any = self.plan().steps()
+            left: list[int] = []
+            sys.settrace(functools.partial(_interrupt, left))
+            try:
+                next(steps)
+                left.append(line)
+                (call,) = steps.send([Answer(looked, None)])
+            finally:
+                sys.settrace(None)
+            if left:
+                break
+            assert (call.rpc, call.request.transaction) == ("rollback", b"t")
+            steps.close()
+        assert line > 5
+
+
+def _interrupt(left: list[int], frame: Any, event: str, _: object) -> Any:
+    """Raise an exception after some lines of `look_up`; a trace function."""
+    if event == "line" and left:
+        left[0] -= 1
+        if not left[0]:
+            left.clear()
+            raise KeyboardInterrupt
+    return functools.partial(_interrupt, left) if frame.f_code.co_name == "look_up" else None
 
 
 class TestTransactions:
