@@ -223,11 +223,11 @@ def _close(transaction: Any, error: BaseException) -> None:
     garbage collector, and they would change the context of other code. Under a lock, wait for the
     answer to its commit, as code that goes on may read under the same lock."""
     future, outer = transaction, transaction.context
-    commits: list[Any] = []
+    attempt: Attempt | None = None
     while isinstance(future, type(transaction)) and not future.done():
         if future.context is not outer:
             future.context.cache.clear()  # of writes in doubt
-            commits = list(future.context.transaction.attempt.books.writes.values())
+            attempt = getattr(future.context.transaction, "attempt", attempt)
         with future.context.use(), contextlib.suppress(Exception):
             future.generator.close()
         future = future.waiting_on
@@ -235,7 +235,7 @@ def _close(transaction: Any, error: BaseException) -> None:
         transaction.set_exception(error)
         # A reply that comes later resumes the closed tasklet, which would set them again.
         transaction.set_result = transaction.set_exception = lambda _: None
-    for write in commits:
+    for write in () if attempt is None else tuple(attempt.books.writes.values()):
         if write.future is write.sent_by is not None and len(write.books) > 1:
             wait_for(write)
 

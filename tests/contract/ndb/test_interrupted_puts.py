@@ -398,7 +398,13 @@ def test_of_a_transaction_that_keeps_a_lock(error: type[BaseException], where: s
 @pytest.mark.parametrize("error", [Late, Stopped], indirect=True)
 @pytest.mark.parametrize(
     "where",
-    ["before it is waited for", "in its function", "in the loop", "before its commit is sent"],
+    [
+        "before it is waited for",
+        "in its function",
+        "in the loop",
+        "in a context within it",
+        "before its commit is sent",
+    ],
 )
 def test_a_transaction_that_is_interrupted_ends(
     error: type[BaseException], where: str, elsewhere: Elsewhere
@@ -406,12 +412,20 @@ def test_a_transaction_that_is_interrupted_ends(
     """It is rolled back: nobody waits for what it has read. Nothing of it is left to the garbage
     collector, or in the cache."""
 
+    @ndb.tasklet
+    def rest() -> Any:
+        yield ndb.sleep(5)
+
     def work() -> Any:
         learner = Learner.get_by_id("ann")
         learner.points = 7
         if where == "in the loop":
             ndb.get_context().eventloop.call_soon(signal.raise_signal, signal.SIGUSR1)
             return learner.put_async()
+        if where == "in a context within it":
+            ndb.get_context().eventloop.call_soon(signal.raise_signal, signal.SIGUSR1)
+            with ndb.get_context().new(transaction=None).use():
+                return rest()
         learner.put()
         if where == "in its function":
             signal.raise_signal(signal.SIGUSR1)
