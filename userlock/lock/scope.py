@@ -578,11 +578,11 @@ class LockScope:
 # --- the participants in the release of locks -----------------------------------------------
 
 #: The participants in the release of locks in this process: the model layer's, once it is loaded.
-#: Its `leaving(tenure)` finishes the writes that were begun under the lock, before the release; an
-#: error reaches the code that leaves the lock, after it. `finish_own(tenure)` waits for those that
-#: this thread has begun. Where its `holds(tenure)` is true, the lock stays held for now, and
-#: `postpone(tenure, release)` calls `release` later; it returns a weak reference to what lives
-#: until then.
+#: Its `leaving(tenure, failing=…)` finishes the writes that were begun under the lock, before the
+#: release; an error reaches the code that leaves the lock, after it, unless an exception is on its
+#: way (`failing`). `finish_own(tenure)` waits for those that this thread has begun. Where its
+#: `holds(tenure)` is true, the lock stays held for now, and `postpone(tenure, release)` calls
+#: `release` later; it returns a weak reference to what lives until then.
 participants: list[Any] = []
 
 
@@ -604,7 +604,7 @@ def _finish_writes(tenure: HeldLock, failing: bool = False) -> None:
     """Finish the writes under a lock; log errors if an exception is on its way (`failing`)."""
     for participant in participants:
         try:
-            participant.leaving(tenure)
+            participant.leaving(tenure, failing=failing)
         except Exception:
             if not failing:
                 raise

@@ -281,7 +281,8 @@ def begin_call(
 ) -> Any:
     """Begin an RPC of a stub, and its transaction if that has not begun. Returns a gRPC future;
     with `waits`, the answer."""
-    method, sent, named, reads = getattr(stub, name), raw(request), b"", name in _READS
+    sent: Any = getattr(request, "_pb", request)  # as `raw` does
+    method, named, reads = getattr(stub, name), b"", name in _READS
     if reads:
         named = sent.read_options.transaction
     elif name in _ENDS:

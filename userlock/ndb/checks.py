@@ -107,10 +107,10 @@ def _finding_of_move(
     for each in (before, lock_id):
         tenure = held.get(each)
         if tenure is None or (each == before and stamp.held.get(each) is not tenure):
-            when = "it is put" if tenure is None else "it was read"
+            gap = "is not held" if tenure is None else "was not held when it was read"
             return errors.LockIdChanged, (
                 f"its lock was {quoted(before)} when it was read and is {quoted(lock_id)} now; "
-                f"{quoted(each)} was not held when {when}"
+                f"{quoted(each)} {gap}"
             )
         finding = _ran_out(tenure) or _outdated(entity, stamp, tenure)
         if finding is not None:

@@ -31,6 +31,10 @@ DOUBTFUL = (
     errors.Cancelled,
 )
 
+#: A commit that ends with one of these may have met a copy of itself, which the network has sent:
+#: its transaction is over, or its entity exists.
+_MET_ITSELF = errors.InvalidArgument, errors.AlreadyExists
+
 MAX_GROUPS = 25  # the legacy mode of concurrency allows a transaction no more entity groups
 
 #: Before the end of a transaction is sent again, in seconds; with jitter.
@@ -204,18 +208,24 @@ def look_up(
             lookup.read_options.transaction = transaction
         elif begin:
             lookup.read_options.new_transaction.read_write.SetInParent()
-        ((response, error),) = yield [Call("lookup", lookup)]
-        if error is not None:
-            attempts += 1
-            if isinstance(error, DOUBTFUL) and attempts < _LOOKUP_ATTEMPTS:
-                yield RESEND_DELAYS[0]
-                continue
-            if isinstance(error, DOUBTFUL):
-                # Not transient: ndb would run a whole transaction again for it.
-                raise errors.RetryError(f"a look-up failed {attempts} times", cause=error)
-            raise error
-        if begin and not transaction:
-            transaction = request.transaction = response.transaction
+        response = None
+        try:
+            ((response, error),) = yield [Call("lookup", lookup)]
+            if error is not None:
+                attempts += 1
+                if isinstance(error, DOUBTFUL) and attempts < _LOOKUP_ATTEMPTS:
+                    yield RESEND_DELAYS[0]
+                    continue
+                if isinstance(error, DOUBTFUL):
+                    # Not transient: ndb would run a whole transaction again for it.
+                    raise errors.RetryError(f"a look-up failed {attempts} times", cause=error)
+                raise error
+            if begin and not transaction:
+                transaction = request.transaction = response.transaction
+        except BaseException:  # as of a signal, at any line: the caller rolls back what has begun
+            if begin and not transaction and response is not None:
+                request.transaction = response.transaction
+            raise
         for each in response.found:
             looked.found[name_of(each.entity.key)] = each
         for each in response.missing:
@@ -370,19 +380,19 @@ class TransactionCommit:
             if error is None:
                 landed = _landed(response)
             elif may_have_landed(error):
-                landed, in_doubt = yield from self._resend(commit)
+                landed, in_doubt, _ = yield from self._resend(commit)
                 if in_doubt and self._watched:
                     self._outcomes[self._watched[0].position] = InDoubt(error)
                     return Result(None, self._outcomes, {}, error)
+            elif isinstance(error, _MET_ITSELF):
+                landed, _, looked = yield from self._find_out()
         if landed is None:
             new = [each for each in self._firsts.values() if each.write.must_be_new]
             if not new or not isinstance(error, errors.AlreadyExists):
                 return Result(None, self._outcomes, {}, error)
-            if len(new) > 1:  # Datastore's error does not tell which of them exists
-                with contextlib.suppress(errors.GoogleAPIError):
-                    looked = yield from look_up(self._request, [key_of(e.mutation) for e in new])
-                    new = [each for each in new if each.name in looked.found] or new
-            return Result(None, self._outcomes | {new[0].position: Refused(0)}, {}, None)
+            # Datastore's error does not tell which of them exists.
+            first = next((each for each in new if each.name in looked.found), new[0])
+            return Result(None, self._outcomes | {first.position: Refused(0)}, {}, None)
         whole = _CommitResponse(mutation_results=[_NO_RESULT] * len(self._writes))
         for position, outcome in zip(self._sent, landed, strict=False):
             whole.mutation_results[position].version = outcome.version
@@ -453,27 +463,31 @@ class TransactionCommit:
         return Refused(version, write.doubtful) if not 0 < version <= write.base_version else None
 
     def _resend(self, commit: Call) -> Steps:
-        """Commit again: Datastore commits a transaction at most once. Returns what has landed, if
-        it was applied, and whether it is in doubt."""
+        """Commit again: Datastore commits a transaction at most once. Returns as `_find_out`."""
         for delay in RESEND_DELAYS:
             yield delay * random.uniform(0.5, 1)
             if not all(each.write.guarded for each in self._watched):
-                return None, True
+                return None, True, None
             ((response, error),) = yield [commit]
             if error is None:
-                return _landed(response), False
+                return _landed(response), False, None
             if not may_have_landed(error):
                 break
         else:
-            return None, True  # the first request may still be on its way
+            return None, True, None  # the first request may still be on its way
+        return (yield from self._find_out())
+
+    def _find_out(self) -> Steps:
+        """Look up what is stored. Returns what has landed, if that proves that the commit was
+        applied; whether it is in doubt; and what is stored."""
         keys = [key_of(each.mutation) for each in self._lasts.values()]
         try:
             looked: Looked = yield from self._look_up(keys)
         except errors.GoogleAPIError:
-            return None, True
+            return None, True, Looked({}, {})
         landed = self._applied(looked)
         unchanged = any(_is_unchanged(each, looked) for each in self._lasts.values())
-        return landed, landed is None and not unchanged
+        return landed, landed is None and not unchanged, looked
 
     def _applied(self, looked: Looked) -> list[Landed] | None:
         """Return what has landed by a commit that look-ups prove to have been applied, or None."""
@@ -653,7 +667,8 @@ class PlainCommit:
         keys = [
             key_of(self._mutations[index])
             for index in conflicts
-            if deletes(self._mutations[index]) or getattr(self._writes[index], "doubtful", False)
+            if deletes(self._mutations[index])
+            or getattr(self._writes[index], "write_id", None) is not None
         ]
         with contextlib.suppress(errors.GoogleAPIError):  # it remains uncertain then
             looked = yield from look_up(self._request, keys)

@@ -57,6 +57,7 @@ class Attempt:
         #: Whether its commit has begun, or it was rolled back. From then on a put would be lost,
         #: and an error is the transaction's.
         self.over = False
+        self.rolled_back = False  # nothing of it was to be stored
         self.earlier: list[Any] = []  # the puts of the attempt before it
         #: Functions to call after its commit, each with the scope that it belongs to.
         self.afterwards: list[tuple[Any, Callable[[], object]]] = []

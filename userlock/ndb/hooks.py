@@ -42,6 +42,27 @@ def _gated_stub(stub: Any) -> Any:
 
 around("_datastore_api:_process_commit")(settle)
 
+
+@around("_eventloop:EventLoop.queue_rpc")
+def _queue_rpc(loop: Any, rpc: Any, callback: Any) -> None:
+    """Have an event loop take the answer to an RPC, as in ndb, but also after an exception, as of a
+    signal, that comes on the way: the loop would wait for that RPC for ever."""
+    number = object()
+    answer = [(number, rpc)]
+
+    def answered(_: object) -> None:
+        if answer:
+            loop.rpc_results.put(answer.pop())
+
+    try:
+        loop.rpcs[number] = callback
+        rpc.add_done_callback(answered)
+    except BaseException:
+        loop.rpcs[number] = callback
+        rpc.add_done_callback(answered)
+        raise
+
+
 # --- reads ----------------------------------------------------------------------------------
 
 

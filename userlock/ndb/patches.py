@@ -33,7 +33,7 @@ POINTS = {
     "_transaction:transaction_async_": "writes land before; its error is the real one",
     "model:_entity_from_protobuf": "a message becomes an object, and its stamp goes along",
     "model:Model._prepare_for_put": "the last step before the properties are read",
-    "_eventloop:EventLoop.queue_rpc": "a loop that waits too long for a write is woken",
+    "_eventloop:EventLoop.queue_rpc": "a loop waits for no RPC that was interrupted, and is woken",
 }
 
 

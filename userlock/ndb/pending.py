@@ -49,7 +49,7 @@ def books_of(tenure: HeldLock) -> Books:
     return found
 
 
-def finish(books: Books, where: str, *, wait: bool = True, under_locks: bool = True) -> None:
+def finish(books: Books, where: str, *, wait: bool = True, **how: bool) -> None:
     """Wait for the writes, then `raise_unseen`. Without `wait`, some may not have landed yet."""
     given: set[int] = set()
     # A write that ends may begin another one, in a hook or a tasklet.
@@ -72,12 +72,15 @@ def finish(books: Books, where: str, *, wait: bool = True, under_locks: bool = T
                 break
             moves = Failure.moves
             tasklets.sleep(0).wait()
-        raise_unseen(books, where, under_locks=under_locks)
+        raise_unseen(books, where, **how)
 
 
-def raise_unseen(books: Books, where: str, *, under_locks: bool = True) -> None:
+def raise_unseen(
+    books: Books, where: str, *, under_locks: bool = True, failing: bool = False
+) -> None:
     """Raise the first unseen error of a write, and log the others; with `under_locks` also those of
-    which a lock is held, whose end would raise them."""
+    which a lock is held, whose end would raise them. If an exception is on its way (`failing`) log
+    all: they stay unseen, as the application may catch that exception and go on."""
     errors = []
     for failure in tuple(books.failures.values()):
         tenures = (tenure for _, held in failure.writes for tenure in held)
@@ -85,10 +88,11 @@ def raise_unseen(books: Books, where: str, *, under_locks: bool = True) -> None:
             error = failure.unseen
             if error is not None:
                 errors.append(error)
-                failure.settle()
-    for error in errors[1:]:
+                if not failing:
+                    failure.settle()
+    for error in errors[not failing :]:
         log.error("another write of %s failed", where, exc_info=error)
-    if errors:
+    if errors and not failing:
         raise errors[0]
 
 

@@ -256,7 +256,7 @@ class _Commit(_Method):
         try:
             plan = self._plan_of(request)
             if plan is None:
-                return super().future(request, *args, **options)
+                return begin_call(self._stub, self._name, request, args, options)
             return plan.run(functools.partial(self._send, type(request), args, options))
         except BaseException as error:
             return _interrupted(self._name, error)
@@ -394,7 +394,8 @@ def _plan(request: Any) -> _Plan | None:
 def _roll_back(request: Any) -> _Prepared:
     """Note that ndb rolls the transaction back, so that its end does not do so again."""
     if in_transaction():
-        current_attempt().over = True
+        attempt = current_attempt()
+        attempt.over = attempt.rolled_back = True
     return request, None
 
 

@@ -59,11 +59,12 @@ _Result = TypeVar("_Result")
 class DatastoreParticipant:
     """The model layer's part in the release of locks. See `scope.participants`."""
 
-    def leaving(self, tenure: HeldLock) -> None:
+    def leaving(self, tenure: HeldLock, *, failing: bool) -> None:
         """Wait for the writes that were begun under the lock: `pending.finish`."""
         books = notes_of(tenure).get("books")
         if isinstance(books, Books):
-            finish(books, f"lock {quoted(tenure.lock_id)}", wait=not self.holds(tenure))
+            where, wait = f"lock {quoted(tenure.lock_id)}", not self.holds(tenure)
+            finish(books, where, wait=wait, failing=failing)
 
     def finish_own(self, tenure: HeldLock) -> None:
         """Wait for the writes under the lock that this thread has begun: no other may send them."""
@@ -197,7 +198,7 @@ def _end(attempt: Attempt, context: Any) -> None:
     """
     try:
         if not attempt.over:
-            attempt.over = True
+            attempt.over = attempt.rolled_back = True
             context.cache.clear()
             if not sys.is_finalizing():  # where no thread can begin
                 # In another thread: the garbage collector may call this inside of gRPC's own locks.
@@ -219,11 +220,14 @@ def _wait(transaction: Any) -> None:
 
 def _close(transaction: Any, error: BaseException) -> None:
     """Close the tasklets of a transaction, which ends it and its locks. ndb would leave them to the
-    garbage collector, and they would change the context of other code."""
+    garbage collector, and they would change the context of other code. Under a lock, wait for the
+    answer to its commit, as code that goes on may read under the same lock."""
     future, outer = transaction, transaction.context
+    attempt: Attempt | None = None
     while isinstance(future, type(transaction)) and not future.done():
         if future.context is not outer:
             future.context.cache.clear()  # of writes in doubt
+            attempt = getattr(future.context.transaction, "attempt", attempt)
         with future.context.use(), contextlib.suppress(Exception):
             future.generator.close()
         future = future.waiting_on
@@ -231,6 +235,9 @@ def _close(transaction: Any, error: BaseException) -> None:
         transaction.set_exception(error)
         # A reply that comes later resumes the closed tasklet, which would set them again.
         transaction.set_result = transaction.set_exception = lambda _: None
+    for write in () if attempt is None else tuple(attempt.books.writes.values()):
+        if write.future is write.sent_by is not None and len(write.books) > 1:
+            wait_for(write)
 
 
 @tasklets.tasklet

@@ -351,9 +351,11 @@ class Worker:
                     "a context of Outbox.within has swallowed an error of the job. To fix it: let "
                     "it raise the error again"
                 )
-        except errors.ClaimLost:
-            return "lost", ""
         except (Exception, SystemExit) as error:  # a job that exits ends itself, not its worker
+            with contextlib.suppress(Exception):  # else a later job gets the errors of its writes
+                transactions.finish_writes()
+            if isinstance(error, errors.ClaimLost):
+                return "lost", ""
             return self._failed(claim, error)
         return self._remove(claim)
 

@@ -182,6 +182,34 @@ def test_a_stale_write_reaches_the_application(
         assert stored_points() == 5
 
 
+@pytest.mark.parametrize("drop", DROPPED.values(), ids=list(DROPPED))
+@pytest.mark.parametrize("error", [ZeroDivisionError, GeneratorExit])
+@pytest.mark.usefixtures("_ann")
+def test_a_stale_write_outlives_an_exception_that_is_caught(
+    ndb_client: ndb.Client,
+    overtake: Overtake,
+    drop: Callable[[Any], object],
+    error: type[BaseException],
+) -> None:
+    """Its lock is left by that exception, and the request goes on."""
+
+    def request() -> None:
+        with contextlib.suppress(error), userlock.global_lock("ann"):
+            learner = Learner.get_by_id("ann")
+            overtake(lambda: change(learner.key, 5))
+            learner.points += 100
+            drop(learner)
+            raise error
+
+    userlock.configure(enforcement="raise")
+    with pytest.raises(userlock.StaleWriteError), ndb_client.context():
+        request()
+    with ndb_client.context():
+        request()
+        assert isinstance(finish_writes(), userlock.StaleWriteError)
+        assert stored_points() == 10
+
+
 @EACH_DROPPED
 @pytest.mark.usefixtures("_ann")
 def test_a_violation_reaches_the_application(

@@ -69,11 +69,11 @@ def give_to_bob(key: ndb.Key) -> None:
     ("read_under", "put_under", "refusal"),
     [
         (BOTH, BOTH, None),
-        (("ann",), ("ann",), "'bob' was not held when it is put"),
-        (("bob",), ("bob",), "'ann' was not held when it is put"),
+        (("ann",), ("ann",), "'bob' is not held"),
+        (("bob",), ("bob",), "'ann' is not held"),
         (("ann",), BOTH, None),
         (("bob",), BOTH, "'ann' was not held when it was read"),
-        (BOTH, ("bob",), "'ann' was not held when it is put"),
+        (BOTH, ("bob",), "'ann' is not held"),
     ],
 )
 def test_from_ann_to_bob(

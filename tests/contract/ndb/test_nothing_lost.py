@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
 from google.cloud import ndb
 
 import userlock
-from tests.contract.ndb.actions import Overtake, add_five, stored_points
+from tests.contract.ndb.actions import Elsewhere, Overtake, add_five, stored_points
 from tests.contract.ndb.models import Learner, VideoLog
 from tests.contract.ndb.servers import Wire
 
@@ -158,6 +159,41 @@ def test_a_put_in_a_transaction_that_is_over_is_refused(later: int) -> None:
         learner = Learner.get_by_id("ann")
         with within[0].use(), pytest.raises(userlock.WriteAfterCommit):
             learner.put()
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(None, pytest.raises(userlock.WriteViolation)), (KeyError, contextlib.nullcontext())],
+    ids=["committed", "rolled back"],
+)
+@pytest.mark.parametrize("where", ["under the lock", "where the context ends"])
+def test_a_dropped_tasklet_that_puts_in_a_transaction_that_is_over(
+    elsewhere: Elsewhere, error: Any, raised: Any, where: str
+) -> None:
+    """Where nothing was to be stored, nobody needs to learn that it is not."""
+
+    @ndb.tasklet
+    def later(answer: Any, learner: Any) -> Any:
+        yield answer
+        yield learner.put_async()
+
+    def request() -> None:
+        answer = ndb.tasklets.Future()
+
+        def change() -> None:
+            later(answer, Learner.get_by_id("ann"))
+            if error is not None:
+                raise error
+
+        with userlock.global_lock("ann"):
+            with contextlib.suppress(KeyError):
+                ndb.transaction(change)
+            answer.set_result(None)
+            if where == "under the lock":
+                Learner.get_by_id("bob")  # which runs the event loop
+
+    with raised:
+        elsewhere(request)
 
 
 class PutsInCommits(Wire):

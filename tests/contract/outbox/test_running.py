@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import threading
 import warnings
 from collections.abc import Callable
@@ -167,6 +168,29 @@ def test_a_lost_update_of_a_put_under_way_is_a_failure_and_runs_again(box: Box) 
     box.later()
     assert box.runs == [("work", "failed", 1), ("work", "done", 2)]
     assert points() == 12
+
+
+def test_a_lost_update_of_a_failed_job_is_not_the_next_ones(box: Box) -> None:
+    """One run of the owner's jobs runs both."""
+    with userlock.global_lock("ann"):
+        Learner(id="ann", points=1).put()
+
+    @box.outbox.job(name="fail", never_retry=[ZeroDivisionError])
+    def fail(user_id: str) -> None:
+        learner = Learner.get_by_id(user_id)
+        contextvars.Context().run(another_request)
+        learner.put_async()
+        raise ZeroDivisionError
+
+    def another_request() -> None:
+        with box.outbox.context(), allow_unlocked("another process"):
+            add_point("ann")
+
+    fail.stage_now("ann")
+    work = adding(box, [])
+    box.outbox.run(work.stage_now("ann").key)
+    assert box.runs == [("fail", "dead", 1), ("work", "done", 1)]
+    assert points() == 3
 
 
 @pytest.mark.parametrize("error", [Aborted("a conflict"), ValueError()])

@@ -15,7 +15,7 @@ class Writes:
         self.log: list[tuple[HeldLock, object]] = []
         self.at_the_end = at_the_end
 
-    def leaving(self, tenure: HeldLock) -> None:
+    def leaving(self, tenure: HeldLock, *, failing: bool) -> None:
         self.log.append((tenure, self.at_the_end(tenure)))
 
     def finish_own(self, tenure: HeldLock) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -188,6 +191,36 @@ class TestClaims:
         assert [call.rpc for call in calls] == ["lookup", "lookup", "rollback"]
         assert result.error is refused
 
+    def test_an_exception_at_each_line_where_its_first_look_up_is_answered(self) -> None:
+        """As of a signal, if the answer comes at once. The transaction is rolled back."""
+        looked = found(("ann", 7, {}))
+        looked.transaction = b"t"
+        for line in itertools.count(1):
+            steps: Any = self.plan().steps()
+            left: list[int] = []
+            sys.settrace(functools.partial(_interrupt, left))
+            try:
+                next(steps)
+                left.append(line)
+                (call,) = steps.send([Answer(looked, None)])
+            finally:
+                sys.settrace(None)
+            if left:
+                break
+            assert (call.rpc, call.request.transaction) == ("rollback", b"t")
+            steps.close()
+        assert line > 5
+
+
+def _interrupt(left: list[int], frame: Any, event: str, _: object) -> Any:
+    """Raise an exception after some lines of `look_up`; a trace function."""
+    if event == "line" and left:
+        left[0] -= 1
+        if not left[0]:
+            left.clear()
+            raise KeyboardInterrupt
+    return functools.partial(_interrupt, left) if frame.f_code.co_name == "look_up" else None
+
 
 class TestTransactions:
     def test_the_existing_one_of_several_is_looked_up(self) -> None:
@@ -217,6 +250,42 @@ class TestTransactions:
         plan = transaction(delete("ann"), writes=[Write()])
         result, _ = play(plan, LOST, self.over, found(missing=[("ann", 9)]))
         assert result.outcomes == {0: InDoubt(LOST)}
+
+
+_CONFLICT = _messages.CommitResponse.pb(
+    _messages.CommitResponse(mutation_results=[{"version": 8, "conflict_detected": True}])
+)
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize(
+    ("make", "write", "answer"),
+    [
+        (request, Write(base_version=7), _CONFLICT),
+        (request, Write(must_be_new=True), errors.AlreadyExists("entity already exists")),
+        (transaction, Write(read_version=7), TestTransactions.over),
+        (transaction, Write(must_be_new=True), errors.AlreadyExists("entity already exists")),
+    ],
+)
+def test_a_copy_that_the_network_has_sent_is_met(
+    make: Any, write: Write, answer: Any, own: bool
+) -> None:
+    """Of its two answers, the second one has arrived alone."""
+    write = dataclasses.replace(write, write_id=("write_id", 5))
+    if make is request:
+        plan: Any = PlainCommit(request(upsert("ann")), [write])
+    else:
+        plan = transaction(upsert("ann"), writes=[write])
+    stored = found(("ann", 8, {"points": 0, "write_id": 5 if own else 6}))
+    if make is request:  # whose write id ndb itself has put into the entity
+        entity = plan._mutations[0].upsert
+        entity.properties["write_id"].integer_value = 5
+    result, calls = play(plan, answer, stored)
+    assert [call.rpc for call in calls] == ["commit", "lookup"]
+    if own:
+        assert result.outcomes == {0: Landed(8)}
+    else:
+        assert result.error is answer or isinstance(result.outcomes[0], Refused)
 
 
 def test_it_does_not_import_ndb() -> None:
