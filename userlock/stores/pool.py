@@ -40,8 +40,9 @@ SLOW = (TimeoutError, BlockingIOError)
 #: For a thread that makes a connection for a task; its own time-outs end it before, as a rule.
 _MOST_CONNECTING = 10.0
 #: For the next turn of anybody while all connections are in use, in seconds. A crowd of any size
-#: takes its turns: to fail those behind would give them more to do.
+#: takes its turns: to fail those behind would give them more to do. At most so many times.
 PATIENCE = 1.0
+_MOST_WAITS = 10
 
 _C = TypeVar("_C", bound=Stream)
 _Args = TypeVarTuple("_Args")
@@ -269,11 +270,11 @@ class Pool(abc.ABC, Generic[_C]):
         waiter = _Waiter[_C]()
         try:
             locked(self._mutex, self._queue, waiter)
-            moves = True
-            while moves:
+            for _ in range(_MOST_WAITS):
                 turns = self._turns
                 await waiter.bell.sleep(PATIENCE)
-                moves = waiter in self._waiters and turns != self._turns
+                if waiter not in self._waiters or turns == self._turns:
+                    break
         except BaseException:
             locked(self._mutex, self._waiters.pop, waiter, None)
             if isinstance(waiter.given, Place):

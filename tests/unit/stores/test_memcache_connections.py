@@ -188,25 +188,32 @@ def test_another_thread_may_fail_to_connect_at_any_line() -> None:
         ask_while_another_one_fails(line)
 
 
-def test_a_queue_that_moves_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A caller gives up if nobody has had a turn for a while."""
+@pytest.mark.parametrize(("ahead", "waits"), [(8, 9), (12, 10)], ids=["served", "too many"])
+def test_a_queue_that_moves_is_waited_for(
+    ahead: int, waits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A caller gives up if nobody has had a turn for a while, or after many turns of others."""
     pool = pool_of(lambda: Client(), most=1)
-    held, first = take(pool), _Waiter[Connection]()
-    pool._queue(first)
+    held = take(pool)
+    others = [_Waiter[Connection]() for _ in range(ahead)]
+    for other in others:
+        pool._queue(other)
+    turns = 0
 
-    def second_turn() -> None:
-        first.given = None  # and so its place is free
-        pool._hand_on()
-
-    script = [lambda: pool.close(held), second_turn]
-
-    class Scripted(Bell):
+    class Late(Bell):
         async def sleep(self, seconds: float) -> None:
-            script.pop(0)()
+            nonlocal turns
+            if turns:
+                others[turns - 1].given = None  # and so its place is free
+                pool._hand_on()
+            else:
+                pool.close(held)
+            turns += 1
 
-    monkeypatch.setattr("userlock.stores.pool.Bell", Scripted)
-    pool.close(take(pool))
-    assert script == []
+    monkeypatch.setattr("userlock.stores.pool.Bell", Late)
+    with pytest.raises(NoConnection) if waits <= ahead else contextlib.nullcontext():
+        pool.close(take(pool))
+    assert turns == waits
 
 
 def test_a_closed_connection_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
