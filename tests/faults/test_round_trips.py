@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, ClassVar
 
 import pytest
 import redis
@@ -10,6 +11,8 @@ import redis
 from tests.faults.kinds import KINDS, PATIENT, kind_of
 from tests.servers import RedisServer
 from userlock.lock.store import LeaseStore
+from userlock.stores.redis.store import Script
+from userlock.waits import run
 
 VERBS: dict[str, Callable[[LeaseStore, object], object]] = {
     "create": lambda store, _: store.create("bob", b"created", 60),
@@ -42,6 +45,23 @@ def test_two_when_redis_has_forgotten_the_script(
             proxy.arm({})
             assert VERBS[name](store, version)
             assert proxy.passed == 2, name
+
+
+def test_each_of_the_two_has_the_time_for_a_reply() -> None:
+    class Forgetful:
+        calls: ClassVar[list[bytes]] = []
+
+        async def call(self, *command: bytes, replicas: int) -> None:
+            self.calls.append(command[0])
+            if command[0] == b"EVALSHA":
+                raise redis.exceptions.NoScriptError
+
+        def begin(self) -> None:
+            self.calls.append(b"begin")
+
+    connection: Any = Forgetful()
+    run(Script("return 1").run, connection, b"key")
+    assert connection.calls == [b"EVALSHA", b"begin", b"EVAL"]
 
 
 def _as_before(store: LeaseStore) -> object:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
@@ -24,8 +25,9 @@ from userlock.waits import run
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-#: Most pending releases of one server. The oldest are dropped first: their leases end anyway.
-_MOST = 1000
+#: Most pending releases of one server: as many as tasks of one process may end at once. The oldest
+#: are dropped first: their leases end anyway.
+_MOST = 50_000
 #: How long a command that was sent may still be carried out, in seconds.
 _ARRIVAL_SECONDS = 10.0
 #: How often a release is sent whose record the server refuses. The lease ends by itself.
@@ -141,8 +143,8 @@ class StoreClient:
         If it does not answer, the rest stays pending.
         """
         now, asked = self._clock.now(), 0
-        due = [each for each in list(server.pending) if each.next_try <= now]
-        for pending in due[:most]:
+        due = (each for each in list(server.pending) if each.next_try <= now)
+        for pending in itertools.islice(due, most):
             lease = pending.lease
             may_arrive = lease.unsettled and now < pending.until
             if now >= lease.deadline and not may_arrive:
@@ -189,8 +191,8 @@ class StoreClient:
         """Release this lease when its server answers again."""
         pending = self.server_of(lease.lock_id).pending
         pending[_Pending(lease, self._clock.now() + _ARRIVAL_SECONDS)] = None
-        for oldest in list(pending)[:-_MOST]:
-            pending.pop(oldest, None)
+        while len(pending) > _MOST:
+            pending.pop(next(iter(pending)), None)
         if self._renewals is not None and self not in self._renewals:
             self._renewals.schedule(self, self._clock.now() + _RETRY_SECONDS)
 

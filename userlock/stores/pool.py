@@ -1,8 +1,9 @@
 """The connections of a process to one server.
 
 A process has about as many as it has callers that use locks at one moment, and never more than a
-bound: a caller that needs one more waits for its turn. Turns go in order. If connections were put
-back where anybody finds them, running threads would take them again before the waiting ones wake.
+bound: a caller that needs one more waits for its turn, as long as there are turns. They go in
+order. If connections were put back where anybody finds them, running threads would take them again
+before the waiting ones wake.
 
 If the server fails one caller, the waiting ones fail at once: one after another, each would wait
 for the server as long as the first did.
@@ -38,9 +39,10 @@ HURRY_TIMEOUT = 0.1
 SLOW = (TimeoutError, BlockingIOError)
 #: For a thread that makes a connection for a task; its own time-outs end it before, as a rule.
 _MOST_CONNECTING = 10.0
-#: For a connection while all are in use, in seconds. A burst of hundreds of threads takes its turns
-#: within it, to a server some 40 ms away.
+#: For the next turn of anybody while all connections are in use, in seconds. A crowd of any size
+#: takes its turns: to fail those behind would give them more to do. At most so many times.
 PATIENCE = 1.0
+_MOST_WAITS = 10
 
 _C = TypeVar("_C", bound=Stream)
 _Args = TypeVarTuple("_Args")
@@ -87,9 +89,10 @@ class Pool(abc.ABC, Generic[_C]):
         reset_in_child(self._begin)
 
     def _begin(self) -> None:
-        self._taken: weakref.WeakSet[Place] = weakref.WeakSet()
+        self._taken: set[weakref.ref[Place]] = set()
         self._mutex = threading.RLock()  # the garbage collector may drop a task at any time
         self._waiters: dict[_Waiter[_C], None] = {}
+        self._turns = 0
         _close_all(self.idle)  # the parent's; which sends nothing
 
     @abc.abstractmethod
@@ -234,7 +237,7 @@ class Pool(abc.ABC, Generic[_C]):
             connection = run(self.connect, timeout)
         except BaseException:
             # A kept error keeps its frames, and the place with them.
-            self._taken.discard(place)
+            self._taken.discard(weakref.ref(place))
             self._hand_on()
             raise
         connection.place = place
@@ -244,7 +247,7 @@ class Pool(abc.ABC, Generic[_C]):
         if made.exception() is not None:
             return
         connection = made.result()
-        if timeout is None and connection.place in self._taken:
+        if timeout is None and weakref.ref(connection.place) in self._taken:
             self.give_back(connection)
         else:
             self.close(connection)
@@ -267,11 +270,15 @@ class Pool(abc.ABC, Generic[_C]):
         waiter = _Waiter[_C]()
         try:
             locked(self._mutex, self._queue, waiter)
-            await waiter.bell.sleep(PATIENCE)
+            for _ in range(_MOST_WAITS):
+                turns = self._turns
+                await waiter.bell.sleep(PATIENCE)
+                if waiter not in self._waiters or turns == self._turns:
+                    break
         except BaseException:
             locked(self._mutex, self._waiters.pop, waiter, None)
             if isinstance(waiter.given, Place):
-                self._taken.discard(waiter.given)
+                self._taken.discard(weakref.ref(waiter.given))
                 self._hand_on()
             elif isinstance(waiter.given, Stream):
                 self.give_back(waiter.given)
@@ -303,13 +310,16 @@ class Pool(abc.ABC, Generic[_C]):
             try:
                 given: _C | Place = self.idle.pop()
             except IndexError:
-                # Counted one by one: an interrupt in the set's own tidying up leaves it too long.
-                if sum(1 for _ in self._taken) >= self._most:
+                for place in tuple(self._taken):  # other threads take places out meanwhile
+                    if place() is None:
+                        self._taken.discard(place)
+                if len(self._taken) >= self._most:
                     return
                 given = Place()
-                self._taken.add(given)
+                self._taken.add(weakref.ref(given))
             waiter = next(iter(self._waiters))
             del self._waiters[waiter]
+            self._turns += 1
             waiter.serve(given)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,8 @@ from tests.waiting import until
 from userlock.lock.store import NoConnection, StoreUnavailable
 from userlock.stores import MemcacheStore
 from userlock.stores.memcache.connections import Connection, Connections
-from userlock.waits import run
+from userlock.stores.pool import _Waiter
+from userlock.waits import Bell, run
 
 
 class Client:
@@ -140,6 +142,78 @@ def test_a_failed_connection_takes_no_place() -> None:
         with pytest.raises(ConnectionRefusedError) as caught:
             take(pool)
         errors.append(caught)
+
+
+def ask_while_another_one_fails(at_line: int) -> None:
+    """Ask a pool for a connection; at this line of it, another thread cannot make its own."""
+    may_fail = threading.Event()
+
+    class Fails(Client):
+        def set_many(self, values: dict[str, bytes], *, noreply: bool) -> None:
+            assert may_fail.wait(30)
+            raise ConnectionRefusedError
+
+    clients: list[type[Client]] = [Client, Client, Fails, Client]
+    pool = pool_of(lambda: clients.pop(0)(), most=4)
+    held = [take(pool) for _ in range(2)]
+    lines = 0
+
+    def count(_: object, event: str, __: object) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        if event == "line" and lines == at_line:
+            places = len(pool._taken)
+            may_fail.set()
+            while len(pool._taken) == places:
+                os.sched_yield()
+        return count
+
+    with ThreadPoolExecutor(1) as threads:
+        failing = threads.submit(take, pool)
+        while clients != [Client]:
+            os.sched_yield()
+        sys.settrace(count)
+        try:
+            held.append(take(pool))
+        finally:
+            sys.settrace(None)
+            may_fail.set()
+        assert isinstance(failing.exception(30), ConnectionRefusedError)
+    for connection in held:
+        pool.close(connection)
+
+
+def test_another_thread_may_fail_to_connect_at_any_line() -> None:
+    for line in range(1, 60):
+        ask_while_another_one_fails(line)
+
+
+@pytest.mark.parametrize(("ahead", "waits"), [(8, 9), (12, 10)], ids=["served", "too many"])
+def test_a_queue_that_moves_is_waited_for(
+    ahead: int, waits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A caller gives up if nobody has had a turn for a while, or after many turns of others."""
+    pool = pool_of(lambda: Client(), most=1)
+    held = take(pool)
+    others = [_Waiter[Connection]() for _ in range(ahead)]
+    for other in others:
+        pool._queue(other)
+    turns = 0
+
+    class Late(Bell):
+        async def sleep(self, seconds: float) -> None:
+            nonlocal turns
+            if turns:
+                others[turns - 1].given = None  # and so its place is free
+                pool._hand_on()
+            else:
+                pool.close(held)
+            turns += 1
+
+    monkeypatch.setattr("userlock.stores.pool.Bell", Late)
+    with pytest.raises(NoConnection) if waits <= ahead else contextlib.nullcontext():
+        pool.close(take(pool))
+    assert turns == waits
 
 
 def test_a_closed_connection_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:

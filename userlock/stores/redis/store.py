@@ -71,6 +71,7 @@ class Script:
         try:
             return await connection.call(b"EVALSHA", self.sha, b"1", key, *args, replicas=replicas)
         except redis.exceptions.NoScriptError:  # so it was not carried out
+            connection.begin()
             return await connection.call(b"EVAL", self.body, b"1", key, *args, replicas=replicas)
 
 
