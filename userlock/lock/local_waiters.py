@@ -151,6 +151,11 @@ class LocalWaiters:
             return 0.0
         return max(0.0, released_at + _COURTESY_SECONDS - self._clock.now())
 
+    def about_queued(self, lock_id: str) -> int:
+        """Return the number of waiters in all queues, if all are as long as that of this lock."""
+        crowd = self.crowds.get(lock_id)
+        return 0 if crowd is None else len(crowd.bells) * len(self.crowds)
+
     def latest(self, lock_id: str) -> Reading | None:
         """Return the latest reading of any waiter."""
         crowd = self.crowds.get(lock_id)
@@ -172,7 +177,9 @@ class LocalWaiters:
     def is_woken(self, claim: Claim, record: Record) -> bool:
         """Return whether another waiter of this process comes first: it polls, and wakes us."""
         crowd = self.crowds.get(claim.lock_id)
-        return crowd is not None and record.first_of(crowd.bells) not in ("", claim.token)
+        if crowd is None or len(crowd.bells) < 2:
+            return False
+        return record.first_of(crowd.bells) not in ("", claim.token)
 
     async def rest(self, bell: Bell, seconds: float, wake_ups: WakeUps | None = None) -> None:
         """Sleep until the bell rings, or for that long; `wake_ups`: listen to the store."""

@@ -66,7 +66,7 @@ def _parsed(line: bytes) -> _Line:
 
 #: From one reading to the next, most lines of a long record stay, so those of a record of many are
 #: kept; longer ones are not, because others may write a megabyte.
-_kept = functools.lru_cache(500)(_parsed)
+_kept = functools.lru_cache(5000)(_parsed)
 _MANY_ENTRIES = 20
 _MOST_KEPT_BYTES = 1000
 

@@ -27,8 +27,9 @@ from userlock.waits import Bell, blocks_event_loop, finish, pause
 #: Longest pause before a change that others have prevented is tried again.
 _MOST_PAUSE_SECONDS = 0.25
 
-#: A process that waits for more locks (ten thousand tasks may) polls each of them less often.
-_MANY_LOCKS = 100
+#: With more waiters (ten thousand tasks may wait) each of them wakes up less often: those that
+#: another one leads by the number of all, and those that poll by the number of locks.
+_MANY_WAITERS = 100
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -489,8 +490,9 @@ class _Wait:
         if record is None:
             return polling.most_seconds
         woken = self._wake_ups is not None and self._wake_ups.come
+        led = turn.position > 0 and local.is_woken(self._claim, record)
         # (Where the store wakes, a waiter that leaves rings nobody, and a wake-up may be lost.)
-        if turn.position and not woken and local.is_woken(self._claim, record):
+        if led and not woken:
             seconds = LED_SECONDS
         else:
             typical = self._parts.hold_times.typical(record.holder.priority)
@@ -498,7 +500,8 @@ class _Wait:
             seconds = delay(turn.position, typical, held, polling, woken=woken)
         if turn.position:
             seconds *= self._parts.random.uniform(0.8, 1.0)  # not all at once
-        seconds *= max(1.0, len(local.crowds) / _MANY_LOCKS)
+        many = local.about_queued(self._claim.lock_id) if led else len(local.crowds)
+        seconds *= max(1.0, many / _MANY_WAITERS)
         return max(seconds - self._age, polling.least_seconds)
 
     def _held(self, turn: Turn, record: Record, typical: float, now: float) -> float:

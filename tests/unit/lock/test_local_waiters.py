@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 import pytest
 
 from tests.leases import record_of
 from tests.simulation.watch import Watch
-from tests.simulation.world import World
+from tests.simulation.world import ProcessClock, World
 from userlock import LockPolicy, LockService, LockTimeout, PriorityPolicy
-from userlock.lock import local_waiters
+from userlock.lock import local_waiters, waiting
 from userlock.lock.lease import Claim, Priority
 from userlock.lock.local_waiters import LocalWaiters, Reading
 from userlock.lock.record import Record
@@ -171,6 +172,33 @@ def test_batch_has_places_of_its_own_in_the_queue(clock: ManualClock) -> None:
     for number in (1, 2, 4, 5, 6, 7):
         leave(number)
     assert local.crowds == {}
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_crowds_at_many_locks_wake_up_seldom(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch, counted: bool
+) -> None:
+    """Each by the number of all. Otherwise, the negative control, they keep their process busy."""
+    monkeypatch.setattr(waiting, "_MANY_WAITERS", 10)
+    if not counted:
+        monkeypatch.setattr(LocalWaiters, "about_queued", lambda *_: 0)
+    slept, sleep = [], ProcessClock.sleep
+
+    def sleeping(self: ProcessClock, seconds: float) -> None:
+        slept.append(seconds)
+        sleep(self, seconds)
+
+    monkeypatch.setattr(ProcessClock, "sleep", sleeping)
+    with World(clock, Watch(MemoryStore(clock=clock, wakes=False), clock)).running() as world:
+        web = world.process("host/web")
+        for lock, number in itertools.product(range(5), range(8)):
+            take = functools.partial(web.service.acquire, f"learner-{lock}", wait_timeout=60)
+            world.spawn(web, f"{lock}/{number}", take)
+        world.pass_time(2)
+        slept.clear()
+        world.pass_time(20)
+    # 35 wait, five of them first; the others slept for half a second without that.
+    assert (len([each for each in slept if each > 0.3]) < 700) is counted
 
 
 def _reads(clock: ManualClock, waiters: int) -> int:
