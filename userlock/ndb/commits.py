@@ -31,9 +31,9 @@ DOUBTFUL = (
     errors.Cancelled,
 )
 
-#: A commit that ends with one of these may have met a copy of itself, which the network has sent:
-#: its transaction is over, or its entity exists.
-_MET_ITSELF = errors.InvalidArgument, errors.AlreadyExists
+#: The answers to the second copy of a commit, which the network may send: the transaction is over,
+#: or the entity exists.
+_OF_A_COPY = errors.InvalidArgument, errors.AlreadyExists
 
 MAX_GROUPS = 25  # the legacy mode of concurrency allows a transaction no more entity groups
 
@@ -380,19 +380,21 @@ class TransactionCommit:
             if error is None:
                 landed = _landed(response)
             elif may_have_landed(error):
-                landed, in_doubt, _ = yield from self._resend(commit)
+                landed, in_doubt = yield from self._resend(commit)
                 if in_doubt and self._watched:
                     self._outcomes[self._watched[0].position] = InDoubt(error)
                     return Result(None, self._outcomes, {}, error)
-            elif isinstance(error, _MET_ITSELF):
-                landed, _, looked = yield from self._find_out()
+            elif isinstance(error, _OF_A_COPY) and any(map(_is_marked, self._lasts.values())):
+                landed, _ = yield from self._find_out(doubtful=False)
         if landed is None:
             new = [each for each in self._firsts.values() if each.write.must_be_new]
             if not new or not isinstance(error, errors.AlreadyExists):
                 return Result(None, self._outcomes, {}, error)
-            # Datastore's error does not tell which of them exists.
-            first = next((each for each in new if each.name in looked.found), new[0])
-            return Result(None, self._outcomes | {first.position: Refused(0)}, {}, None)
+            if len(new) > 1:  # Datastore's error does not tell which of them exists
+                with contextlib.suppress(errors.GoogleAPIError):
+                    looked = yield from look_up(self._request, [key_of(e.mutation) for e in new])
+                    new = [each for each in new if each.name in looked.found] or new
+            return Result(None, self._outcomes | {new[0].position: Refused(0)}, {}, None)
         whole = _CommitResponse(mutation_results=[_NO_RESULT] * len(self._writes))
         for position, outcome in zip(self._sent, landed, strict=False):
             whole.mutation_results[position].version = outcome.version
@@ -467,32 +469,36 @@ class TransactionCommit:
         for delay in RESEND_DELAYS:
             yield delay * random.uniform(0.5, 1)
             if not all(each.write.guarded for each in self._watched):
-                return None, True, None
+                return None, True
             ((response, error),) = yield [commit]
             if error is None:
-                return _landed(response), False, None
+                return _landed(response), False
             if not may_have_landed(error):
                 break
         else:
-            return None, True, None  # the first request may still be on its way
+            return None, True  # the first request may still be on its way
         return (yield from self._find_out())
 
-    def _find_out(self) -> Steps:
+    def _find_out(self, *, doubtful: bool = True) -> Steps:
         """Look up what is stored. Returns what has landed, if that proves that the commit was
-        applied; whether it is in doubt; and what is stored."""
+        applied, and whether it is in doubt."""
         keys = [key_of(each.mutation) for each in self._lasts.values()]
         try:
             looked: Looked = yield from self._look_up(keys)
         except errors.GoogleAPIError:
-            return None, True, Looked({}, {})
-        landed = self._applied(looked)
+            return None, True
+        landed = self._applied(looked, doubtful=doubtful)
         unchanged = any(_is_unchanged(each, looked) for each in self._lasts.values())
-        return landed, landed is None and not unchanged, looked
+        return landed, landed is None and not unchanged
 
-    def _applied(self, looked: Looked) -> list[Landed] | None:
-        """Return what has landed by a commit that look-ups prove to have been applied, or None."""
+    def _applied(self, looked: Looked, *, doubtful: bool = True) -> list[Landed] | None:
+        """Return what has landed by a commit that look-ups prove to have been applied, or None.
+
+        `doubtful`: a reply was lost. Otherwise others may have done what it was to do, and only a
+        mark of its own proves it.
+        """
         lasts = self._lasts.values()
-        proofs = [self._version_proving(each, looked) for each in lasts]
+        proofs = [self._version_proving(each, looked, doubtful) for each in lasts]
         versions = [version for version in proofs if version is not None]
         names = {name_of(key_of(each)) for each in self._request.mutations[: len(self._sent)]}
         # It has deleted existing entities, and nothing else, and all are gone.
@@ -500,7 +506,7 @@ class TransactionCommit:
             deletes(each.mutation) and each.write.read_version > 0 and each.name in looked.missing
             for each in lasts
         )
-        if not versions and not (lasts and all_gone):
+        if not versions and not (doubtful and lasts and all_gone):
             return None
         landed = []
         for mutation in self._request.mutations:
@@ -512,18 +518,24 @@ class TransactionCommit:
             landed.append(Landed(version, overtaken=not version))
         return landed
 
-    def _version_proving(self, pair: Pair, looked: Looked) -> int | None:
+    def _version_proving(self, pair: Pair, looked: Looked, doubtful: bool) -> int | None:
         """Return the version of a write that is found, 0 if its entity has changed since."""
         _, mutation, write, name = pair
         result = looked.found.get(name)
         if result is None or deletes(mutation):
             return None
         own = (
-            write.new_id  # nobody else knows an id that Datastore has allocated for this attempt
+            # Nobody else knows an id that Datastore has allocated for this attempt.
+            (doubtful and write.new_id)
             or _has_write_id(write, result.entity)
             or (write.rows is not None and write.further.has_row_of(looked, pair))
         )
         return _version_if_same(result, mutation) if own else None
+
+
+def _is_marked(pair: Pair) -> bool:
+    """Return whether an entity or a row has a number that no other write has."""
+    return pair.write.write_id is not None or pair.write.rows is not None
 
 
 def _landed(response: Any) -> list[Landed]:

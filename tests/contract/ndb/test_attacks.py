@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -71,18 +70,24 @@ def key(context: Any) -> Any:
 
 def test_an_allocated_id_that_other_requests_know(elsewhere: Elsewhere) -> None:
     made: list[Any] = []
+    second = ndb.Key(Attacked, "second")
 
     def work() -> None:
         new = Attacked(notes=["mine"])
         new.put()
+        Attacked(key=second, notes=["mine"]).put()
         if not made:
             made.append(new.key)
             elsewhere(lambda: Attacked(key=new.key, notes=["theirs"]).put() and None)
 
     # Refused; or taken for contention and run again, with another id.
-    with contextlib.suppress(userlock.EntityExistsError):
+    refused = False
+    try:
         ndb.transaction(work)
+    except userlock.EntityExistsError:
+        refused = True
     assert notes(made[0]) == ["theirs"]
+    assert notes(second) == (None if refused else ["mine"])
 
 
 def test_an_allocated_id_that_is_put_again(elsewhere: Elsewhere) -> None:

@@ -288,6 +288,31 @@ def test_a_copy_that_the_network_has_sent_is_met(
         assert result.error is answer or isinstance(result.outcomes[0], Refused)
 
 
+_EXISTS = errors.AlreadyExists("entity already exists")
+_NEW_ID = Write(must_be_new=True, new_id=True)
+
+
+@pytest.mark.parametrize(
+    ("mutation", "write", "answers"),
+    [
+        (delete("ann"), Write(read_version=7), [TestTransactions.over]),
+        (upsert("ann"), _NEW_ID, [_EXISTS]),
+        (
+            upsert("ann"),
+            dataclasses.replace(_NEW_ID, write_id=("write_id", 5)),
+            [_EXISTS, found(("ann", 8, {"points": 0, "write_id": 6}))],
+        ),
+    ],
+    ids=["all deleted", "an allocated id", "an allocated id and a write id"],
+)
+def test_what_others_may_have_done_proves_no_copy(
+    mutation: Any, write: Write, answers: list[Any]
+) -> None:
+    """Without a lost reply. They may have deleted it, or learned of the new id."""
+    result, _ = play(transaction(mutation, writes=[write]), *answers)
+    assert result.error is answers[0] or result.outcomes == {0: Refused(0)}
+
+
 def test_it_does_not_import_ndb() -> None:
     """In a process of its own, as this one has imported it."""
     code = (
