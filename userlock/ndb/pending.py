@@ -91,7 +91,7 @@ def raise_unseen(
                 if not failing:
                     failure.settle()
     for error in errors[not failing :]:
-        log.error("another write of %s failed", where, exc_info=error)
+        log.error("a write of %s failed as well", where, exc_info=error)
     if errors and not failing:
         raise errors[0]
 

@@ -142,8 +142,8 @@ class Write(PendingWrite):
                     group.writes.append(self)
         except BaseException as error:
             self.withdraw()
-            in_vain = self.begun_in.transaction is not None and current_attempt().rolled_back
-            if isinstance(error, errors.UserLockError) and not in_vain:
+            rolled_back = self.begun_in.transaction is not None and current_attempt().rolled_back
+            if isinstance(error, errors.UserLockError) and not rolled_back:
                 scope = current_scope()
                 tenures = () if scope is None else scope.held.values()
                 note_failure(error, getattr(error, "key", None), tenures, self._notes)

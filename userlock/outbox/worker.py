@@ -63,6 +63,8 @@ _BUSY_WAITS = (2.0, 0.0)
 _MOST_WAITING = 2
 #: The pause after that, which doubles up to the second. In seconds.
 _BUSY_PAUSES = (5.0, 60.0)
+#: The errors of writes of a failed job that are logged.
+_MOST_ERRORS = 100
 #: The pauses of a transaction that meets others, in seconds.
 _FIRST_PAUSE, _MOST_PAUSE = 0.1, 5.0
 #: When the relay looks after a job that runs under the lock, in seconds.
@@ -352,8 +354,7 @@ class Worker:
                     "it raise the error again"
                 )
         except (Exception, SystemExit) as error:  # a job that exits ends itself, not its worker
-            with contextlib.suppress(Exception):  # else a later job gets the errors of its writes
-                transactions.finish_writes()
+            _log_other_writes(row.job)
             if isinstance(error, errors.ClaimLost):
                 return "lost", ""
             return self._failed(claim, error)
@@ -479,6 +480,17 @@ def _is_claimed(row: Any, now: int, *, locked: bool) -> bool:
 def _is_mine(row: Any, claim: _Claim) -> bool:
     is_run = not claim.token and row.attempts + 1 != claim.row.attempts
     return bool(row.claim == claim.token) and not is_run
+
+
+def _log_other_writes(name: str) -> None:
+    """Wait for the writes of a failed job, and log the errors of those whose futures it dropped:
+    a later job of the same run would get them."""
+    for _ in range(_MOST_ERRORS):  # each call raises one, once
+        try:
+            transactions.finish_writes()
+            break
+        except Exception:
+            log.exception("a write of the failed job %s has failed as well", name)
 
 
 def _described(error: BaseException) -> str:

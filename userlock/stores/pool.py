@@ -39,8 +39,8 @@ HURRY_TIMEOUT = 0.1
 SLOW = (TimeoutError, BlockingIOError)
 #: For a thread that makes a connection for a task; its own time-outs end it before, as a rule.
 _MOST_CONNECTING = 10.0
-#: For the next turn of anybody while all connections are in use, in seconds. A crowd of any size
-#: takes its turns: to fail those behind would give them more to do. At most so many times.
+#: How long a caller waits while all connections are in use and nobody gets one, in seconds; and how
+#: often, as long as others get one. Those that give up would ask again, and make a crowd slower.
 PATIENCE = 1.0
 _MOST_WAITS = 10
 

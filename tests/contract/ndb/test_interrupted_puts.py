@@ -322,7 +322,7 @@ def test_its_own_error_is_logged(
         overtake(add_five)
 
     assert leave(put_and_be_interrupted, error, change_behind_it) == [True]
-    assert "another write of lock 'ann' failed" in caplog.text
+    assert "a write of lock 'ann' failed as well" in caplog.text
     assert "StaleWriteError" in caplog.text
     assert stored_points() == 5
 

@@ -170,7 +170,7 @@ def test_a_put_in_a_transaction_that_is_over_is_refused(later: int) -> None:
 def test_a_dropped_tasklet_that_puts_in_a_transaction_that_is_over(
     elsewhere: Elsewhere, error: Any, raised: Any, where: str
 ) -> None:
-    """Where nothing was to be stored, nobody needs to learn that it is not."""
+    """Of a transaction that was rolled back nobody needs to learn it."""
 
     @ndb.tasklet
     def later(answer: Any, learner: Any) -> Any:
