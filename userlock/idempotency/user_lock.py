@@ -49,7 +49,7 @@ class UserLock:
         self._opened, self._row_key = opened, row_key
         self._user_id, self._wait_timeout = user_id, wait_timeout
         #: The `__exit__` of the lock's block, while it is held.
-        self._exit: Any = None
+        self._leave_held: Any = None
         #: Whether code around has the lock, which is not ours to leave.
         self._is_others = user_id in opened.held
 
@@ -64,10 +64,10 @@ class UserLock:
         lock = self._lock(self._user_id, wait_timeout, max_waiting)
         leave = lock.__exit__  # before `__enter__`, as a `with` statement does
         self.held = lock.__enter__()
-        self._exit = leave
+        self._leave_held = leave
 
     def _end(self) -> None:
-        leave, self._exit = self._exit, None
+        leave, self._leave_held = self._leave_held, None
         if leave is not None:
             leave(None, None, None)
 

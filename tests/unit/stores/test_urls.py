@@ -233,7 +233,7 @@ def test_the_usual_port_and_prefix(url: str, port: int) -> None:
         ("memcaches://host?cert=/nonexistent.pem", "cert= and key= must be readable files"),
         ("rediss://host?ssl_ca_cert=/a.pem", "did you mean ssl_ca_certs"),
         ("rediss://host?credentials=iam", "is google, or names a provider"),
-        ("rediss://host?credentials=json:dumps", "is a function, no"),
+        ("rediss://host?credentials=json:dumps", "of the type function"),
         ("rediss://host?credentials=nowhere:provider", "there is no module nowhere"),
         ("rediss://host?credentials=", "credentials must be google, or"),
         ("rediss://host?wake_ups=maybe", "wake_ups must be yes or no"),
