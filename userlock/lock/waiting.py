@@ -27,8 +27,9 @@ from userlock.waits import Bell, blocks_event_loop, finish, pause
 #: Longest pause before a change that others have prevented is tried again.
 _MOST_PAUSE_SECONDS = 0.25
 
-#: With more waiters (ten thousand tasks may wait) each of them wakes up less often: those that
-#: another one leads by the number of all, and those that poll by the number of locks.
+#: With more waiters (ten thousand tasks may wait) each of them wakes up less often: those that poll
+#: by the number of locks, and those that another one leads by the number of all, but every few
+#: seconds, as batch has to note that it has aged.
 _MANY_WAITERS = 100
 
 _P = ParamSpec("_P")
@@ -500,7 +501,9 @@ class _Wait:
             seconds = delay(turn.position, typical, held, polling, woken=woken)
         if turn.position:
             seconds *= self._parts.random.uniform(0.8, 1.0)  # not all at once
-        many = local.about_queued(self._claim.lock_id) if led else len(local.crowds)
+        many = len(local.crowds)
+        if led:
+            many = min(local.about_queued(self._claim.lock_id), 10 * _MANY_WAITERS)
         seconds *= max(1.0, many / _MANY_WAITERS)
         return max(seconds - self._age, polling.least_seconds)
 
