@@ -15,6 +15,7 @@ thread, and one user's requests must not occupy all threads of a server:
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import Any, NamedTuple
 
@@ -41,12 +42,15 @@ class Reading(NamedTuple):
     asked_at: float
 
 
+_NOT_READ = Reading(None, -math.inf)
+
+
 class _Crowd:
     """The bells of the waiters of one lock, by token: of those in its queue, of the batch among
     them, and of those that may not queue yet, by priority.
     """
 
-    __slots__ = ("batch", "bells", "outside", "outside_batch", "reading")
+    __slots__ = ("batch", "bells", "outside", "outside_batch", "reading", "seen")
 
     def __init__(self) -> None:
         self.bells: dict[str, Bell] = {}
@@ -54,11 +58,8 @@ class _Crowd:
         self.outside: dict[str, Bell] = {}
         self.outside_batch: dict[str, Bell] = {}
         self.reading: Reading | None = None
-
-    def queue(self, priority: Priority, token: str, bell: Bell) -> None:
-        self.bells[token] = bell
-        if priority is Priority.BATCH:
-            self.batch[token] = bell
+        #: The latest one that found a record.
+        self.seen = _NOT_READ
 
     def those_outside(self, priority: Priority) -> dict[str, Bell]:
         return self.outside_batch if priority is Priority.BATCH else self.outside
@@ -79,6 +80,8 @@ class LocalWaiters:
     def _begin(self) -> None:
         self._mutex = threading.RLock()  # the garbage collector may end a wait at any time
         self.crowds: dict[str, _Crowd] = {}
+        #: Those that are queued, at all locks, by token.
+        self.queued: dict[str, None] = {}
         #: The locks that somebody of this process tries to take just now.
         self.tried: dict[str, object] = {}
         #: The time of the last release to others, by lock.
@@ -92,10 +95,15 @@ class LocalWaiters:
         """
         crowd = self.crowds.setdefault(claim.lock_id, _Crowd())
         if at_once or self._has_room(crowd, claim.priority):
-            crowd.queue(claim.priority, claim.token, bell)
+            self._queue(crowd, claim.priority, claim.token, bell)
             return True
         crowd.those_outside(claim.priority)[claim.token] = bell
         return False
+
+    def _queue(self, crowd: _Crowd, priority: Priority, token: str, bell: Bell) -> None:
+        crowd.bells[token], self.queued[token] = bell, None
+        if priority is Priority.BATCH:
+            crowd.batch[token] = bell
 
     def _has_room(self, crowd: _Crowd, priority: Priority) -> bool:
         """Return whether another waiter may queue. Batch has places of its own, half as many: it
@@ -119,11 +127,11 @@ class LocalWaiters:
         if crowd is None:
             return None
         outside = crowd.those_outside(claim.priority)
-        for waiters in (crowd.bells, crowd.batch, outside):
+        for waiters in (crowd.bells, crowd.batch, outside, self.queued):
             waiters.pop(claim.token, None)
         if outside and self._has_room(crowd, claim.priority):
             token = next(iter(outside))
-            crowd.queue(claim.priority, token, outside[token])
+            self._queue(crowd, claim.priority, token, outside[token])
             outside.pop(token).ring()
         if not (crowd.bells or crowd.outside or crowd.outside_batch):
             del self.crowds[claim.lock_id]
@@ -151,15 +159,15 @@ class LocalWaiters:
             return 0.0
         return max(0.0, released_at + _COURTESY_SECONDS - self._clock.now())
 
-    def about_queued(self, lock_id: str) -> int:
-        """Return the number of waiters in all queues, if all are as long as that of this lock."""
-        crowd = self.crowds.get(lock_id)
-        return 0 if crowd is None else len(crowd.bells) * len(self.crowds)
-
     def latest(self, lock_id: str) -> Reading | None:
         """Return the latest reading of any waiter."""
         crowd = self.crowds.get(lock_id)
         return None if crowd is None else crowd.reading
+
+    def seen(self, lock_id: str) -> Reading:
+        """Return the latest reading of any waiter that found a record."""
+        crowd = self.crowds.get(lock_id)
+        return _NOT_READ if crowd is None else crowd.seen
 
     def tell(self, claim: Claim, reading: Reading) -> None:
         """Share a waiter's reading; wake the waiter whose turn it is."""
@@ -168,6 +176,8 @@ class LocalWaiters:
             return
         crowd.reading = reading
         record = reading.record
+        if record is not None:
+            crowd.seen = reading
         if record is not None and record.free:
             token = record.next_token()
             bell = crowd.bells.get(token)

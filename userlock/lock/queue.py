@@ -35,6 +35,8 @@ _MOST_SECONDS_SECOND = 0.1
 _MOST_SECONDS_BEHIND = 0.25
 #: The delay of a waiter that another one of its process wakes, in seconds.
 LED_SECONDS = 0.5
+#: Its patience, in seconds: those ahead live, and are slow, unless their event loop was stopped.
+_LED_PATIENCE_SECONDS = 5.0
 
 
 class Decision(enum.Enum):
@@ -73,8 +75,11 @@ class Turn:
         #: The last holder, the time the lock was first seen free, and the waiters ahead then.
         self._free: tuple[bytes, float, frozenset[bytes]] | None = None
 
-    def decide(self, record: Record | None, now: float) -> Decision:
-        """Return the next step after `record` was read at `now`."""
+    def decide(self, record: Record | None, now: float, *, led: bool = False) -> Decision:
+        """Return the next step after `record` was read at `now`.
+
+        `led`: another waiter of this process comes first, and wakes this one when it leaves.
+        """
         self.free_since = self.patience_ends = None
         if record is None:
             return self._decide_gone(now)
@@ -88,20 +93,22 @@ class Turn:
             return Decision.WAIT
         if position == 0:
             return Decision.CLAIM
-        return self._decide_behind(record, now)
+        return self._decide_behind(record, now, led)
 
-    def _decide_behind(self, record: Record, now: float) -> Decision:
+    def _decide_behind(self, record: Record, now: float, led: bool) -> Decision:
         """Pass the waiters ahead of a free lock, once they have had time to claim it."""
         ahead = frozenset(record.tokens_ahead_of(self._token))
         last = record.last_held_by
         # A waiter that has just come to stand ahead is alive, and has had no time yet.
         if self._free is None or self._free[0] != last or ahead - self._free[2]:
             self._free = last, now, ahead
-        # The threads of one process live and die together.
-        processes = record.processes_ahead_of(self._token)
         self.free_since = self._free[1]
-        self.patience_ends = self.free_since + PATIENCE_SECONDS * processes
-        if now >= self.patience_ends or record.is_turn_of(self._token):
+        if led:
+            patience = _LED_PATIENCE_SECONDS
+        else:  # the threads of one process live and die together
+            patience = PATIENCE_SECONDS * record.processes_ahead_of(self._token)
+        self.patience_ends = self.free_since + patience
+        if now >= self.patience_ends or (record.is_turn_of(self._token) and not led):
             return Decision.PASS
         return Decision.WAIT
 

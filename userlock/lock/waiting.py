@@ -28,8 +28,7 @@ from userlock.waits import Bell, blocks_event_loop, finish, pause
 _MOST_PAUSE_SECONDS = 0.25
 
 #: With more waiters (ten thousand tasks may wait) each of them wakes up less often: those that poll
-#: by the number of locks, and those that another one leads by the number of all, but every few
-#: seconds, as batch has to note that it has aged.
+#: by the number of locks, and those that another one leads by the number of all.
 _MANY_WAITERS = 100
 
 _P = ParamSpec("_P")
@@ -202,15 +201,16 @@ class Waiting:
             wake_ups.end(claim.token)
         first = self.local.leave(claim)
         attempt.admission.leave(claim.lock_id, attempt)
-        if first is not None and not (wake_ups is not None and wake_ups.come):
+        woken = wake_ups is not None and wake_ups.come and len(self.local.queued) < _MANY_WAITERS
+        if first is not None and not woken:
             first.ring()
 
 
 class _Wait:
     __slots__ = (
         *("_age", "_aged", "_attempt", "_began", "_bell", "_claim", "_clock", "_deadlocks"),
-        *("_parts", "_policy", "_polled_at", "_polled_before", "_prevented", "_protocol"),
-        *("_seen", "_seen_at", "_since", "_wake_ups"),
+        *("_met", "_parts", "_policy", "_polled_at", "_polled_before", "_prevented", "_protocol"),
+        *("_since", "_tried", "_wake_ups"),
     )
 
     def __init__(
@@ -224,9 +224,12 @@ class _Wait:
         self._policy: PriorityPolicy = parts.policy.of(claim.priority)
         self._wake_ups = parts.client.wake_ups
         self._bell = bell
-        #: The record as it was last read, and the time before and after which it was.
-        self._seen: Record | None = None
-        self._seen_at = self._polled_at = self._polled_before = self._since = parts.clock.now()
+        #: The record as it was read by a caller that tries once.
+        self._tried: Record | None = None
+        #: The times before and after which the record was last read.
+        self._polled_at = self._polled_before = self._since = parts.clock.now()
+        #: The token of the holder that was met last.
+        self._met = ""
         #: The age of the record that was decided on, if another waiter of this process read it.
         self._age = 0.0
         #: The polls between which the present holder got the lock, if we saw it change.
@@ -258,12 +261,21 @@ class _Wait:
 
     async def _give_up(self) -> None:
         """Leave the queue, and leave no lock behind that is free for ever."""
-        if self._seen is not None:
+        seen = self._tried or self._seen
+        if seen is not None:
             with contextlib.suppress(StoreUnavailable):
-                if await self._reserved(self._seen, leaving=True):
+                if await self._reserved(seen, leaving=True):
                     return
         if self._attempt.joined:
             await self._leave()
+
+    @property
+    def _seen(self) -> Record | None:
+        """Return the record as a waiter of this process has read it last.
+
+        Kept once for all of them: the records of ten thousand waiters take much memory.
+        """
+        return self._parts.local.seen(self._claim.lock_id).record
 
     async def _leave(self) -> None:
         try:
@@ -326,7 +338,7 @@ class _Wait:
         if record is None:
             return await self._ask_among_others(self._protocol.take, self._claim)
         self._attempt.met(record)
-        self._seen = record
+        self._tried = record
         return await self._claimed(record) if record.is_turn_of(self._claim.token) else None
 
     async def _claimed(self, record: Record, *, passing: bool = True) -> Lease | None:
@@ -341,7 +353,8 @@ class _Wait:
         record = await self._join()
         while True:
             now = self._clock.now()
-            decision = turn.decide(record, now)
+            led = record is not None and self._parts.local.is_woken(claim, record)
+            decision = turn.decide(record, now, led=led)
             lease: Lease | None = None
             match decision:
                 case Decision.CLAIM | Decision.PASS:
@@ -351,7 +364,8 @@ class _Wait:
                     # A queue that it did not just stand in may have been served since: it was
                     # passed, and the last waiter has removed the record.
                     assert turn.gone_since is not None
-                    seen, age = self._seen, turn.gone_since - self._seen_at
+                    seen, seen_at = self._parts.local.seen(claim.lock_id)
+                    age = turn.gone_since - seen_at
                     if seen and (age >= PATIENCE_SECONDS or seen.position_of(claim.token) is None):
                         seen = None
                     lease = await self._ask_among_others(self._protocol.begin, claim, seen)
@@ -360,7 +374,7 @@ class _Wait:
                     # It may be ours: a late command of before the poll has arrived.
                     lease = self._protocol.granted(claim, record, self._polled_before)
                     if lease is None:
-                        record = await self._join()
+                        record = await self._join(record)
                         if record is None or record.position_of(claim.token) is not None:
                             continue
                         # The record takes no entry: another program's, or no room.
@@ -376,9 +390,10 @@ class _Wait:
                         return None
                     if self._deadlocks is not None and record is not None:
                         left = min(left, await self._deadlocks.check(record))
-                    seconds = min(left, self._delay(turn, record, now))
+                    seconds = min(left, self._delay(turn, record, now, led=led))
                     if turn.patience_ends is not None:
                         seconds = min(seconds, max(turn.patience_ends - now, 0.0) + 0.0001)
+                    record = None  # see `_seen`
                     assert self._bell is not None
                     await self._parts.local.rest(self._bell, seconds, self._wake_ups)
             if lease is not None:
@@ -402,7 +417,7 @@ class _Wait:
             self._have_read(told)
             return told
         reading = self._parts.local.latest(self._claim.lock_id)
-        if woken or reading is None or reading.asked_at <= self._polled_at or self._ages_now():
+        if woken or reading is None or reading.asked_at <= self._polled_at or self._ages_in() <= 0:
             record = await self._poll()
             if self._wake_ups is None or woken or record is None or not record.released:
                 return record
@@ -417,7 +432,7 @@ class _Wait:
     async def _poll(self) -> Record | None:
         """Read the record; let a batch claim age first, if it is time."""
         self._attempt.attempts += 1
-        if self._ages_now():
+        if self._ages_in() <= 0:
             append, entry = self._protocol.append, aged(self._claim.token)
             record = await self._ask_among_others(append, self._claim.lock_id, entry)
             self._aged = record is not None
@@ -426,10 +441,8 @@ class _Wait:
     async def _look(self) -> Record | None:
         self._about_to_decide_on(self._clock.now())
         lock_id = self._claim.lock_id
-        latest = self._parts.local.latest(lock_id)
-        known = self._seen if latest is None else latest.record
         try:
-            record = await self._ask(self._protocol.look, lock_id, known=known)
+            record = await self._ask(self._protocol.look, lock_id, known=self._seen)
         except StoreUnavailable as trouble:
             if not trouble.of_demand:
                 raise
@@ -438,17 +451,17 @@ class _Wait:
         self._have_read(record)
         return record
 
-    async def _join(self) -> Record | None:
-        """Join the queue, or join it again after the record has lost us."""
+    async def _join(self, found: Record | None = None) -> Record | None:
+        """Join the queue, or join it again after the record that was `found` has lost us."""
         attempt = self._attempt
         attempt.attempts += 1
         self._aged = False  # it was noted in the record that is lost
         self._about_to_decide_on(self._clock.now())
         record = None
-        if self._seen is None or not self._seen.full:
+        if found is None or not found.full:
             join = self._protocol.join
             record = await self._ask_among_others(join, self._claim, again=attempt.joined)
-        if record is None and (self._seen is not None or self._prevented):
+        if record is None and (found is not None or self._prevented):
             # It is gone or full, or in such demand that this entry did not get in.
             record = await self._look()
         if record is not None:
@@ -472,9 +485,9 @@ class _Wait:
     def _see(self, record: Record | None) -> None:
         if record is None:
             return
-        if self._seen is not None and self._seen.holder.token != record.holder.token:
+        if self._met and self._met != record.holder.token:
             self._began = (self._polled_before, self._clock.now())
-        self._seen, self._seen_at = record, self._polled_at
+        self._met = record.holder.token
         if not record.free:
             self._attempt.holder = record.holder
 
@@ -486,13 +499,12 @@ class _Wait:
         await pause(self._clock, min(seconds, left))
         return True
 
-    def _delay(self, turn: Turn, record: Record | None, now: float) -> float:
+    def _delay(self, turn: Turn, record: Record | None, now: float, *, led: bool) -> float:
         polling, local = self._policy.polling, self._parts.local
         if record is None:
             return polling.most_seconds
         woken = self._wake_ups is not None and self._wake_ups.come
-        led = turn.position > 0 and local.is_woken(self._claim, record)
-        # (Where the store wakes, a waiter that leaves rings nobody, and a wake-up may be lost.)
+        # (Where the store wakes, a waiter of few that leaves rings nobody; a wake-up may be lost.)
         if led and not woken:
             seconds = LED_SECONDS
         else:
@@ -501,11 +513,9 @@ class _Wait:
             seconds = delay(turn.position, typical, held, polling, woken=woken)
         if turn.position:
             seconds *= self._parts.random.uniform(0.8, 1.0)  # not all at once
-        many = len(local.crowds)
-        if led:
-            many = min(local.about_queued(self._claim.lock_id), 10 * _MANY_WAITERS)
+        many = len(local.queued if led else local.crowds)
         seconds *= max(1.0, many / _MANY_WAITERS)
-        return max(seconds - self._age, polling.least_seconds)
+        return max(min(seconds, self._ages_in()) - self._age, polling.least_seconds)
 
     def _held(self, turn: Turn, record: Record, typical: float, now: float) -> float:
         """Return the time since the holder got the lock, as far as is known, in seconds."""
@@ -521,12 +531,9 @@ class _Wait:
             return max(watched, said)
         return max(watched, typical)  # its clock differs from ours
 
-    def _ages_now(self) -> bool:
-        """Return whether this batch claim has waited long enough to rank as interactive."""
+    def _ages_in(self) -> float:
+        """Return the time until this batch claim ranks as interactive, and has to note it."""
         after = self._policy.ages_after
-        return (
-            after is not None
-            and not self._aged
-            and self._claim.priority is Priority.BATCH
-            and self._attempt.elapsed >= after
-        )
+        if after is None or self._aged or self._claim.priority is not Priority.BATCH:
+            return math.inf
+        return after - self._attempt.elapsed

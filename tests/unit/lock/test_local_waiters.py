@@ -174,14 +174,12 @@ def test_batch_has_places_of_its_own_in_the_queue(clock: ManualClock) -> None:
     assert local.crowds == {}
 
 
-@pytest.mark.parametrize("counted", [True, False])
+@pytest.mark.parametrize("many", [10, 100])
 def test_crowds_at_many_locks_wake_up_seldom(
-    clock: ManualClock, monkeypatch: pytest.MonkeyPatch, counted: bool
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch, many: int
 ) -> None:
     """Each by the number of all. Otherwise, the negative control, they keep their process busy."""
-    monkeypatch.setattr(waiting, "_MANY_WAITERS", 10)
-    if not counted:
-        monkeypatch.setattr(LocalWaiters, "about_queued", lambda *_: 0)
+    monkeypatch.setattr(waiting, "_MANY_WAITERS", many)
     slept, sleep = [], ProcessClock.sleep
 
     def sleeping(self: ProcessClock, seconds: float) -> None:
@@ -198,7 +196,25 @@ def test_crowds_at_many_locks_wake_up_seldom(
         slept.clear()
         world.pass_time(20)
     # 35 wait, five of them first; the others slept for half a second without that.
-    assert (len([each for each in slept if each > 0.3]) < 700) is counted
+    assert (len([each for each in slept if each > 0.3]) < 700) is (many == 10)
+
+
+def test_batch_in_a_crowd_wakes_up_to_age(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it sleeps otherwise."""
+    monkeypatch.setattr(waiting, "_MANY_WAITERS", 0.1)
+    policy = LockPolicy(batch=PriorityPolicy(wait_timeout=60, ages_after=2))
+    store = MemoryStore(clock=clock, wakes=False)
+    with World(clock, Watch(store, clock), policy=policy).running() as world:
+        web = world.process("host/web")
+        for name in ("holder", "request", "job"):
+            priority = Priority.BATCH if name == "job" else Priority.INTERACTIVE
+            take = functools.partial(web.service.acquire, "ann", priority=priority, request=name)
+            world.spawn(web, name, functools.partial(take, wait_timeout=60))
+        world.pass_time(2.1)
+        found = {each.request: each.aged for each in record_of(store, "ann").waiters()}
+        assert found == {"request": False, "job": True}
 
 
 def _reads(clock: ManualClock, waiters: int) -> int:

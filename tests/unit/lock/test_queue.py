@@ -71,6 +71,17 @@ class TestPatience:
         turn.decide(log.record, 100.0)
         assert turn.patience_ends == 100.0 + 2 * PATIENCE_SECONDS
 
+    def test_those_of_the_own_process_have_longer(self, log: Log) -> None:
+        """They live, and are slow: a busy process that passes its own waiters is busier still."""
+        log.joined_by("slow", "me").lapsed = True
+        turn = turn_of(log, "me")
+        assert turn.decide(log.record, 100.0, led=True) is Decision.WAIT
+        assert turn.patience_ends == 105.0
+        assert turn.decide(log.record, 104.9, led=True) is Decision.WAIT
+        assert turn.decide(log.record, 105.0, led=True) is Decision.PASS
+        log.add(done(log["slow"].token))
+        assert turn.decide(log.record, 105.1) is Decision.CLAIM
+
     def test_it_restarts_with_each_holder(self, log: Log) -> None:
         """The waiter ahead took its turn, and has released the lock: now it is the next one's."""
         log.joined_by("a", "b", "me").lapsed = True
