@@ -43,6 +43,8 @@ class Reading(NamedTuple):
 
 
 _NOT_READ = Reading(None, -math.inf)
+#: Of most crowds there are none, and ten thousand empty dicts take much memory. Never filled.
+_NOBODY: dict[str, Bell] = {}
 
 
 class _Crowd:
@@ -54,12 +56,23 @@ class _Crowd:
 
     def __init__(self) -> None:
         self.bells: dict[str, Bell] = {}
-        self.batch: dict[str, Bell] = {}
-        self.outside: dict[str, Bell] = {}
-        self.outside_batch: dict[str, Bell] = {}
+        self.batch = self.outside = self.outside_batch = _NOBODY
         self.reading: Reading | None = None
         #: The latest one that found a record.
         self.seen = _NOT_READ
+
+    def queue(self, priority: Priority, token: str, bell: Bell) -> None:
+        self.bells[token] = bell
+        if priority is Priority.BATCH:
+            self.batch = self.batch or {}
+            self.batch[token] = bell
+
+    def wait_outside(self, priority: Priority, token: str, bell: Bell) -> None:
+        if priority is Priority.BATCH:
+            self.outside_batch = self.outside_batch or {}
+        else:
+            self.outside = self.outside or {}
+        self.those_outside(priority)[token] = bell
 
     def those_outside(self, priority: Priority) -> dict[str, Bell]:
         return self.outside_batch if priority is Priority.BATCH else self.outside
@@ -95,15 +108,11 @@ class LocalWaiters:
         """
         crowd = self.crowds.setdefault(claim.lock_id, _Crowd())
         if at_once or self._has_room(crowd, claim.priority):
-            self._queue(crowd, claim.priority, claim.token, bell)
+            crowd.queue(claim.priority, claim.token, bell)
+            self.queued[claim.token] = None
             return True
-        crowd.those_outside(claim.priority)[claim.token] = bell
+        crowd.wait_outside(claim.priority, claim.token, bell)
         return False
-
-    def _queue(self, crowd: _Crowd, priority: Priority, token: str, bell: Bell) -> None:
-        crowd.bells[token], self.queued[token] = bell, None
-        if priority is Priority.BATCH:
-            crowd.batch[token] = bell
 
     def _has_room(self, crowd: _Crowd, priority: Priority) -> bool:
         """Return whether another waiter may queue. Batch has places of its own, half as many: it
@@ -131,7 +140,8 @@ class LocalWaiters:
             waiters.pop(claim.token, None)
         if outside and self._has_room(crowd, claim.priority):
             token = next(iter(outside))
-            self._queue(crowd, claim.priority, token, outside[token])
+            crowd.queue(claim.priority, token, outside[token])
+            self.queued[token] = None
             outside.pop(token).ring()
         if not (crowd.bells or crowd.outside or crowd.outside_batch):
             del self.crowds[claim.lock_id]

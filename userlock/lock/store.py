@@ -18,6 +18,7 @@ at once do not disturb each other, and it leaves the time to live as it was.
 from __future__ import annotations
 
 import abc
+import contextvars
 import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
@@ -36,6 +37,12 @@ GRACE_SECONDS = 3
 MAX_RECORD_BYTES = 1 << 20
 #: The longest reason of a failure, in characters.
 _MOST_REASON = 500
+
+#: The waiting attempt: no command of it waits for a connection longer than the seconds that are
+#: `left` of it. Weak, so that it outlives no attempt, whatever was raised where.
+waiting_attempt: contextvars.ContextVar[Callable[[], Any]] = contextvars.ContextVar(
+    "userlock_waiting_attempt", default=lambda: None
+)
 
 
 class StoreUnavailable(Exception):

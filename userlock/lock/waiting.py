@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import weakref
 from collections.abc import Callable, Coroutine, Iterable
 from random import Random
 from typing import Any, ParamSpec, TypeVar
@@ -20,7 +21,7 @@ from userlock.lock.policy import LockPolicy, PriorityPolicy
 from userlock.lock.protocol import LeaseProtocol
 from userlock.lock.queue import LED_SECONDS, Decision, HoldTimes, Turn, delay
 from userlock.lock.record import PATIENCE_SECONDS, Record, aged
-from userlock.lock.store import Stored, StoreUnavailable
+from userlock.lock.store import Stored, StoreUnavailable, waiting_attempt
 from userlock.lock.store_client import StoreClient
 from userlock.waits import Bell, blocks_event_loop, finish, pause
 
@@ -39,7 +40,7 @@ _Verb = Callable[_P, Coroutine[Any, Any, _R]]
 _MOST_RETRY_SECONDS = 60
 
 
-@dataclasses.dataclass(slots=True, eq=False)
+@dataclasses.dataclass(slots=True, eq=False, weakref_slot=True)
 class Attempt:
     """The facts of one call of `acquire`, and its events.
 
@@ -245,8 +246,13 @@ class _Wait:
         """Wait; return the lease, or None when the wait is over, and leave nothing behind."""
         try:
             try:
-                lease = await (self._try_once() if self._bell is None else self._wait())
+                if self._bell is None:
+                    lease = await self._try_once()
+                else:
+                    waiting_attempt.set(weakref.ref(self._attempt))
+                    lease = await self._wait()
             finally:
+                waiting_attempt.set(lambda: None)
                 if self._deadlocks is not None:
                     await finish(self._deadlocks.end)
             if lease is not None:

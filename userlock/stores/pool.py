@@ -24,7 +24,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar, TypeVarTuple
 
 from userlock.fork import reset_in_child
-from userlock.lock.store import NoConnection, StoreUnavailable
+from userlock.lock.store import NoConnection, StoreUnavailable, waiting_attempt
 from userlock.signals import raise_interrupt
 from userlock.stores.stream import Place, Stream
 from userlock.waits import Bell, begun_in_thread, locked, result_of, run, task_loop
@@ -271,9 +271,11 @@ class Pool(abc.ABC, Generic[_C]):
         try:
             locked(self._mutex, self._queue, waiter)
             for _ in range(_MOST_WAITS):
-                turns = self._turns
-                await waiter.bell.sleep(PATIENCE)
-                if waiter not in self._waiters or turns == self._turns:
+                turns, seconds, attempt = self._turns, PATIENCE, waiting_attempt.get()()
+                if attempt is not None:
+                    seconds = min(seconds, attempt.left)
+                await waiter.bell.sleep(seconds)
+                if waiter not in self._waiters or turns == self._turns or seconds < PATIENCE:
                     break
         except BaseException:
             locked(self._mutex, self._waiters.pop, waiter, None)

@@ -16,6 +16,7 @@ from userlock import LockService, LockServiceUnavailable, LockTimeout
 from userlock.events import Contended, TimedOut
 from userlock.lock.lease import Claim
 from userlock.lock.record import Record
+from userlock.lock.store import waiting_attempt
 from userlock.lock.store_client import StoreClient
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
@@ -25,6 +26,25 @@ from userlock.waits import run
 @pytest.fixture
 def others(store: MemoryStore, clock: ManualClock) -> Leases:
     return Leases(store, clock)
+
+
+def test_a_connection_is_waited_for_as_long_as_the_lock(
+    service: LockService, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But to leave the queue, however long that takes."""
+    asked = []
+
+    async def append(lock_id: str, line: bytes) -> Any:
+        attempt = waiting_attempt.get()()
+        asked.append((line[1:2], attempt and attempt.left))
+        return store.append(lock_id, line)
+
+    service.acquire("ann")
+    monkeypatch.setattr(store, "aappend", append)
+    with pytest.raises(LockTimeout):
+        service.acquire("ann", wait_timeout=3)
+    assert asked == [(b"+", 3), (b"=", None)]
+    assert waiting_attempt.get()() is None
 
 
 class TestExpectedQueue:

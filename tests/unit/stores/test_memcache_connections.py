@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 
 from tests.connections import take
 from tests.waiting import until
-from userlock.lock.store import NoConnection, StoreUnavailable
+from userlock.lock.store import NoConnection, StoreUnavailable, waiting_attempt
 from userlock.stores import MemcacheStore
 from userlock.stores.memcache.connections import Connection, Connections
 from userlock.stores.pool import _Waiter
@@ -214,6 +215,32 @@ def test_a_queue_that_moves_is_waited_for(
     with pytest.raises(NoConnection) if waits <= ahead else contextlib.nullcontext():
         pool.close(take(pool))
     assert turns == waits
+
+
+def test_a_waiting_attempt_waits_no_longer_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a connection, too: it times out instead of asking late."""
+    pool = pool_of(lambda: Client(), most=1)
+    held = take(pool)
+    waits = []
+
+    class Noting(Bell):
+        async def sleep(self, seconds: float) -> None:
+            waits.append(seconds)
+            pool._turns += 1
+
+    class Attempt:
+        left = 0.25
+
+    monkeypatch.setattr("userlock.stores.pool.Bell", Noting)
+    attempt = Attempt()
+    set_back = waiting_attempt.set(weakref.ref(attempt))
+    try:
+        with pytest.raises(NoConnection):
+            take(pool)
+    finally:
+        waiting_attempt.reset(set_back)
+    assert waits == [0.25]
+    pool.close(held)
 
 
 def test_a_closed_connection_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
