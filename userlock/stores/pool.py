@@ -44,6 +44,7 @@ _MOST_CONNECTING = 10.0
 PATIENCE = 1.0
 _MOST_WAITS = 10
 
+_T = TypeVar("_T")
 _C = TypeVar("_C", bound=Stream)
 _Args = TypeVarTuple("_Args")
 _Answer = TypeVar("_Answer")
@@ -55,44 +56,111 @@ class NotHere(StoreUnavailable):
     """A connection cannot carry an exchange out. Nothing was done: a new one has to be asked."""
 
 
-class _Waiter(Generic[_C]):
+class _Waiter(Generic[_T]):
     """A caller that waits for its turn, and what it was given; words: why there is nothing."""
 
     __slots__ = ("bell", "given")
 
     def __init__(self) -> None:
         self.bell = Bell()
-        self.given: _C | Place | str | None = None
+        self.given: _T | Place | str | None = None
 
-    def serve(self, given: _C | Place | str) -> None:
+    def serve(self, given: _T | Place | str) -> None:
         self.given = given
         self.bell.ring()
 
 
-class Pool(abc.ABC, Generic[_C]):
-    """At most so many connections to one server. Thread-safe; a forked child starts with none.
+class Turns(Generic[_T]):
+    """At most so many callers at a time; more wait for their turn. Thread-safe.
 
     A place is free again when nothing refers to it any more: none is lost when
-    an interrupt makes a thread drop a connection.
+    an interrupt makes a thread drop it. A forked child starts with none taken.
     """
 
-    #: The errors whose cause is the server, or the way there; those when a connection has ended.
-    trouble: tuple[type[BaseException], ...]
-    breaks: tuple[type[BaseException], ...]
-
-    def __init__(self, *, most: int = 32) -> None:
-        self.idle: list[_C] = []  # the latest used last
+    def __init__(self, most: int = 32) -> None:
+        self.idle: list[_T] = []  # what callers have given back; the latest last
         self._most = most
-        # A store that is dropped leaves no open sockets behind.
-        weakref.finalize(self, _close_all, self.idle)
         self._begin()
         reset_in_child(self._begin)
 
     def _begin(self) -> None:
         self._taken: set[weakref.ref[Place]] = set()
         self._mutex = threading.RLock()  # the garbage collector may drop a task at any time
-        self._waiters: dict[_Waiter[_C], None] = {}
+        self._waiters: dict[_Waiter[_T], None] = {}
         self._turns = 0
+
+    def give_back(self, used: _T) -> None:
+        self.idle.append(used)
+        self._hand_on()
+
+    async def take(self) -> _T | Place:
+        """Return what another caller has given back, or a new place."""
+        waiter = _Waiter[_T]()
+        try:
+            locked(self._mutex, self._queue, waiter)
+            for _ in range(_MOST_WAITS):
+                turns, seconds, attempt = self._turns, PATIENCE, waiting_attempt.get()()
+                if attempt is not None:
+                    seconds = min(seconds, attempt.left)
+                await waiter.bell.sleep(seconds)
+                if waiter not in self._waiters or turns == self._turns or seconds < PATIENCE:
+                    break
+        except BaseException:
+            locked(self._mutex, self._waiters.pop, waiter, None)
+            if isinstance(waiter.given, Place):
+                self._taken.discard(weakref.ref(waiter.given))
+                self._hand_on()
+            elif not (waiter.given is None or isinstance(waiter.given, str)):
+                self.give_back(waiter.given)
+            raise
+        locked(self._mutex, self._waiters.pop, waiter, None)
+        if waiter.given is None:
+            raise NoConnection(f"all {self._most} connections are in use")
+        if isinstance(waiter.given, str):  # the server failed another caller meanwhile
+            raise StoreUnavailable(waiter.given, sent=False)
+        return waiter.given
+
+    def _hand_on(self) -> None:
+        """Serve the first waiter after a place was given back."""
+        if self._waiters:
+            locked(self._mutex, self._serve)
+
+    def _queue(self, waiter: _Waiter[_T]) -> None:
+        self._waiters[waiter] = None
+        self._serve()
+
+    def _serve(self) -> None:
+        while self._waiters:
+            try:
+                given: _T | Place = self.idle.pop()
+            except IndexError:
+                for place in tuple(self._taken):  # other threads take places out meanwhile
+                    if place() is None:
+                        self._taken.discard(place)
+                if len(self._taken) >= self._most:
+                    return
+                given = Place()
+                self._taken.add(weakref.ref(given))
+            waiter = next(iter(self._waiters))
+            del self._waiters[waiter]
+            self._turns += 1
+            waiter.serve(given)
+
+
+class Pool(Turns[_C], abc.ABC):
+    """At most so many connections to one server. Thread-safe; a forked child starts with none."""
+
+    #: The errors whose cause is the server, or the way there; those when a connection has ended.
+    trouble: tuple[type[BaseException], ...]
+    breaks: tuple[type[BaseException], ...]
+
+    def __init__(self, *, most: int = 32) -> None:
+        super().__init__(most)
+        # A store that is dropped leaves no open sockets behind.
+        weakref.finalize(self, _close_all, self.idle)
+
+    def _begin(self) -> None:
+        super()._begin()
         _close_all(self.idle)  # the parent's; which sends nothing
 
     @abc.abstractmethod
@@ -207,7 +275,7 @@ class Pool(abc.ABC, Generic[_C]):
 
         Where there may be no more, an idle one is closed for it.
         """
-        given = await self._wait_for_turn()
+        given = await self.take()
         if isinstance(given, Place):
             return await self._connected(given, timeout)
         if or_idle:
@@ -252,10 +320,6 @@ class Pool(abc.ABC, Generic[_C]):
         else:
             self.close(connection)
 
-    def give_back(self, connection: _C) -> None:
-        self.idle.append(connection)
-        self._hand_on()
-
     def close(self, connection: _C) -> None:
         connection.close()
         connection.place = None
@@ -265,64 +329,11 @@ class Pool(abc.ABC, Generic[_C]):
         _close_all(self.idle)
         self._hand_on()
 
-    async def _wait_for_turn(self) -> _C | Place:
-        """Return an idle connection, or a place for one."""
-        waiter = _Waiter[_C]()
-        try:
-            locked(self._mutex, self._queue, waiter)
-            for _ in range(_MOST_WAITS):
-                turns, seconds, attempt = self._turns, PATIENCE, waiting_attempt.get()()
-                if attempt is not None:
-                    seconds = min(seconds, attempt.left)
-                await waiter.bell.sleep(seconds)
-                if waiter not in self._waiters or turns == self._turns or seconds < PATIENCE:
-                    break
-        except BaseException:
-            locked(self._mutex, self._waiters.pop, waiter, None)
-            if isinstance(waiter.given, Place):
-                self._taken.discard(weakref.ref(waiter.given))
-                self._hand_on()
-            elif isinstance(waiter.given, Stream):
-                self.give_back(waiter.given)
-            raise
-        locked(self._mutex, self._waiters.pop, waiter, None)
-        if waiter.given is None:
-            raise NoConnection(f"all {self._most} connections are in use")
-        if isinstance(waiter.given, str):  # the server failed another caller meanwhile
-            raise StoreUnavailable(waiter.given, sent=False)
-        return waiter.given
-
     def _refuse(self, reason: str) -> None:
         """Fail the waiting callers: the server does not answer."""
         for waiter in tuple(self._waiters):
             if locked(self._mutex, self._waiters.pop, waiter, self) is None:
                 waiter.serve(reason)
-
-    def _hand_on(self) -> None:
-        """Serve the first waiter after a connection was given back or closed."""
-        if self._waiters:
-            locked(self._mutex, self._serve)
-
-    def _queue(self, waiter: _Waiter[_C]) -> None:
-        self._waiters[waiter] = None
-        self._serve()
-
-    def _serve(self) -> None:
-        while self._waiters:
-            try:
-                given: _C | Place = self.idle.pop()
-            except IndexError:
-                for place in tuple(self._taken):  # other threads take places out meanwhile
-                    if place() is None:
-                        self._taken.discard(place)
-                if len(self._taken) >= self._most:
-                    return
-                given = Place()
-                self._taken.add(weakref.ref(given))
-            waiter = next(iter(self._waiters))
-            del self._waiters[waiter]
-            self._turns += 1
-            waiter.serve(given)
 
 
 def _close_all(idle: list[_C]) -> None:

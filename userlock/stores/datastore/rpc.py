@@ -24,6 +24,8 @@ from userlock.fork import reset_in_child
 from userlock.lock.store import RecordBusy, RecordRefused, StoreUnavailable
 from userlock.signals import raise_interrupt
 from userlock.stores.datastore.rows import Row, read_row
+from userlock.stores.pool import Turns
+from userlock.stores.stream import Place
 from userlock.stores.timed_calls import TimedCall
 from userlock.waits import pause
 
@@ -111,12 +113,22 @@ def _endpoint_of(client: Any, factory: Callable[[], Any], namespace: str | None)
 
 
 class Calls:
-    """The RPCs of one verb. Each has a time-out in seconds, and all together twice as long."""
+    """The RPCs of one verb. Each has a time-out in seconds, and all together twice as long.
+
+    The time for which they wait for their turns does not count.
+    """
 
     def __init__(
-        self, endpoint: Endpoint, kind: str, name: str, clock: Clock, timeout: float
+        self,
+        endpoint: Endpoint,
+        turns: Turns[Place],
+        kind: str,
+        name: str,
+        clock: Clock,
+        timeout: float,
     ) -> None:
         self.key = endpoint.key(kind, name)
+        self._turns = turns
         self._endpoint = endpoint
         self._kind = kind
         self._clock = clock
@@ -181,9 +193,16 @@ class Calls:
         """
         where = f"{self._endpoint.name}: {rpc}"
         while True:
-            timeout = max(min(self._timeout, self._ends - self._clock.now()), 0.001)
+            came_at = self._clock.now()
+            place = await self._turns.take()
+            now = self._clock.now()
+            self._ends += now - came_at
+            timeout = max(min(self._timeout, self._ends - now), 0.001)
             try:
-                answer = await getattr(self._endpoint, rpc)(argument, timeout)
+                try:
+                    answer = await getattr(self._endpoint, rpc)(argument, timeout)
+                finally:
+                    self._turns.give_back(place)
             except grpc.RpcError as error:
                 if not _stayed_here(error):
                     self._sent = True

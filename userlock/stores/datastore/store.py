@@ -20,6 +20,7 @@ clocks run at different rates. A version is the row's for ever, so a change deci
 refused, also after the row was created again.
 
 Limits:
+- At most 32 RPCs of a process are under way; others wait for their turn, which is no outage.
 - A lock with dozens of waiters belongs in memcached: Datastore slows down when one row is written
   many times a second. At 50 ms a round trip, measured with the emulator, 20 appends that begin at
   once are all in after 2 s, with 11 RPCs each; of 40, one has given up after 4 s.
@@ -57,6 +58,8 @@ from userlock.lock.store import RecordBusy, Stored, StoreUnavailable
 from userlock.stores.datastore import rows
 from userlock.stores.datastore.rows import DEFAULT_KIND, Row, check_kind, check_prefix, row_name
 from userlock.stores.datastore.rpc import TIMEOUT, Calls, Channel, ConnectionBroken
+from userlock.stores.pool import Turns
+from userlock.stores.stream import Place
 from userlock.stores.urls import SECONDS, AddressError, options_of
 from userlock.stores.verbs import WaitingStore
 from userlock.waits import run
@@ -115,6 +118,7 @@ class DatastoreStore(WaitingStore):
         self._clock = clock
         self._kind = check_kind(kind)
         self._channel = Channel(client, client_factory or ndb.Client, namespace)
+        self._turns = Turns[Place]()
 
     @classmethod
     def of_parts(cls, parts: SplitResult) -> DatastoreStore:
@@ -225,7 +229,8 @@ class DatastoreStore(WaitingStore):
     async def _calls(self, lock_id: str, *, hurry: bool = False) -> Calls:
         timeout = self.timeout / 4 if hurry else self.timeout
         name = row_name(self._prefix, lock_id)
-        return Calls(await self._channel.endpoint(), self._kind, name, self._clock, timeout)
+        parts = await self._channel.endpoint(), self._turns, self._kind, name
+        return Calls(*parts, self._clock, timeout)
 
 
 async def _living(calls: Calls) -> Row | None:

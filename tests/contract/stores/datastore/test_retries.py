@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import grpc
 import pytest
 
@@ -11,6 +16,7 @@ from tests.contract.stores.datastore.faulty import lost, preceded_by, refused
 from tests.leases import existing
 from userlock.lock.store import RecordBusy, StoreUnavailable
 from userlock.stores.datastore import TIMEOUT
+from userlock.stores.pool import Turns
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 SLOW = grpc.StatusCode.DEADLINE_EXCEEDED
@@ -161,3 +167,28 @@ class TestDeletingDeadRows:
         assert rig.faulty.calls == ["lookup", "commit"]
         assert read(rig.store).record == b"prolonged"
         assert rig.faulty_store.create("ann", b"second", 60) is None
+
+
+@pytest.mark.parametrize(("most", "at_once"), [(4, 4), (16, 12)], ids=["bounded", "not bounded"])
+def test_a_crowd_takes_turns(rig: Rig, most: int, at_once: int) -> None:
+    """With too many RPCs at once a server is late, which looks like an outage."""
+    rig.faulty_store._turns = Turns(most)
+    under_way: list[int] = []
+    full, seen = threading.Event(), []
+
+    def noted(carry_out: Callable[[], Any]) -> Any:
+        under_way.append(1)
+        seen.append(len(under_way))
+        if len(under_way) == at_once:
+            full.set()
+        assert full.wait(30)
+        try:
+            return carry_out()
+        finally:
+            under_way.pop()
+
+    rig.faulty.faults[:] = [noted] * 12
+    with ThreadPoolExecutor(12) as threads:
+        found = list(threads.map(lambda _: rig.faulty_store.read("ann"), range(12)))
+    assert found == [None] * 12
+    assert max(seen) == at_once
