@@ -2,9 +2,9 @@
 
 The first of them in the queue polls for all. The others wake up seldom, use its latest reading, and
 sleep on. When it leaves, it wakes the next one. As many of them are in the lock's queue as the
-store takes of one process (`LeaseStore.most_queued`), and half as many of batch beside them. The
-others wait here for their turn to queue, and cost nothing meanwhile: ten thousand tasks may wait
-for one lock.
+store takes of one process (`LeaseStore.most_queued`), and as leave room for one process more in the
+record; half as many of batch beside them. The others wait here for their turn to queue, and cost
+nothing meanwhile: ten thousand tasks may wait for one lock.
 
 `Admission` bounds the callers of this process that wait for one lock: each of them occupies a
 thread, and one user's requests must not occupy all threads of a server:
@@ -67,12 +67,15 @@ class _Crowd:
             self.batch = self.batch or {}
             self.batch[token] = bell
 
-    def wait_outside(self, priority: Priority, token: str, bell: Bell) -> None:
+    def queued(self, priority: Priority) -> int:
+        batch = len(self.batch)
+        return batch if priority is Priority.BATCH else len(self.bells) - batch
+
+    def wait_outside(self, priority: Priority, bells: dict[str, Bell]) -> None:
         if priority is Priority.BATCH:
-            self.outside_batch = self.outside_batch or {}
+            self.outside_batch = bells
         else:
-            self.outside = self.outside or {}
-        self.those_outside(priority)[token] = bell
+            self.outside = bells
 
     def those_outside(self, priority: Priority) -> dict[str, Bell]:
         return self.outside_batch if priority is Priority.BATCH else self.outside
@@ -111,15 +114,36 @@ class LocalWaiters:
             crowd.queue(claim.priority, claim.token, bell)
             self.queued[claim.token] = None
             return True
-        crowd.wait_outside(claim.priority, claim.token, bell)
+        outside = crowd.those_outside(claim.priority) or {}
+        outside[claim.token] = bell
+        crowd.wait_outside(claim.priority, outside)
         return False
 
     def _has_room(self, crowd: _Crowd, priority: Priority) -> bool:
-        """Return whether another waiter may queue. Batch has places of its own, half as many: it
-        keeps no interactive waiter out, and ages in the queue whatever waits outside."""
-        if priority is Priority.BATCH:
-            return 2 * len(crowd.batch) < self._most_queued
-        return len(crowd.bells) - len(crowd.batch) < self._most_queued
+        """Return whether another waiter may queue: the record has room for one process more.
+
+        Batch has places of its own, half as many: it keeps no interactive waiter out, and ages in
+        the queue whatever waits outside.
+        """
+        record = crowd.seen.record
+        share = MOST_WAITERS // (2 if record is None else record.processes + 1)
+        most = min(self._most_queued, share) / (2 if priority is Priority.BATCH else 1)
+        return crowd.queued(priority) < max(most, 1)
+
+    @with_mutex
+    def step_out(self, claim: Claim, bell: Bell) -> bool:
+        """Let a waiter for which the record has no room wait until another one leaves.
+
+        Return whether it does; not if it is the only one here, which has to try again.
+        """
+        crowd = self.crowds[claim.lock_id]
+        if crowd.queued(claim.priority) < 2:
+            return False
+        later = crowd.those_outside(claim.priority)
+        for waiters in (crowd.bells, crowd.batch, self.queued):
+            waiters.pop(claim.token, None)
+        crowd.wait_outside(claim.priority, {claim.token: bell, **later})  # before those
+        return True
 
     def may_queue(self, claim: Claim) -> bool:
         """Return whether a waiter may queue that had to wait for its turn."""

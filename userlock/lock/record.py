@@ -302,6 +302,11 @@ class Record:
         own = token.encode()
         return len({process_of(each) for each in self._queue if each != own})
 
+    @functools.cached_property
+    def processes(self) -> int:
+        """Return the number of processes that wait; at least one."""
+        return len({process_of(each) for each in self._queue}) or 1
+
     @property
     def empty(self) -> bool:
         """Return whether nobody waits."""

@@ -172,12 +172,8 @@ class Waiting:
                 # A caller with other locks queues in any case: others may be waiting for it.
                 turn = self.local.enter(claim, bell, at_once=bool(holding))
                 attempt.settled = not turn  # nothing was sent for this claim
-                while not turn and attempt.left > 0:
-                    await self.local.rest(bell, attempt.left)
-                    bell.answer()
-                    turn = self.local.may_queue(claim)
                 lease = None
-                if turn:
+                if turn or await self.turn_comes(attempt, bell):
                     courtesy = self.local.courtesy(lock_id)
                     if courtesy:
                         await pause(self.clock, min(courtesy, attempt.wait_seconds))
@@ -195,6 +191,15 @@ class Waiting:
         if lease is None:
             raise attempt.timed_out()
         return lease
+
+    async def turn_comes(self, attempt: Attempt, bell: Bell) -> bool:
+        """Wait for the turn to queue; return whether it has come."""
+        turn = False
+        while not turn and attempt.left > 0:
+            await self.local.rest(bell, attempt.left)
+            bell.answer()
+            turn = self.local.may_queue(attempt.claim)
+        return turn
 
     def _leave(self, attempt: Attempt, claim: Claim) -> None:
         wake_ups = self.client.wake_ups
@@ -354,7 +359,8 @@ class _Wait:
 
     async def _wait(self) -> Lease | None:
         """Poll until the lock is ours; None when the wait is over."""
-        claim = self._claim
+        claim, bell = self._claim, self._bell
+        assert bell is not None
         turn = Turn(claim.token)
         record = await self._join()
         while True:
@@ -386,6 +392,12 @@ class _Wait:
                         # The record takes no entry: another program's, or no room.
                         if record.is_turn_of(claim.token):
                             lease = await self._claimed(record)
+                        elif record.full and self._parts.local.step_out(claim, bell):
+                            record = None
+                            if not await self._parts.turn_comes(self._attempt, bell):
+                                return None
+                            record = await self._join()
+                            continue
                         elif not await self._reserved(
                             record, leaving=False
                         ) and not await self._pause(self._policy.polling.most_seconds):
@@ -400,8 +412,7 @@ class _Wait:
                     if turn.patience_ends is not None:
                         seconds = min(seconds, max(turn.patience_ends - now, 0.0) + 0.0001)
                     record = None  # see `_seen`
-                    assert self._bell is not None
-                    await self._parts.local.rest(self._bell, seconds, self._wake_ups)
+                    await self._parts.local.rest(bell, seconds, self._wake_ups)
             if lease is not None:
                 return lease
             if decision is not Decision.WAIT and self._attempt.left <= 0:

@@ -10,11 +10,12 @@ import pytest
 from tests.leases import record_of
 from tests.simulation.watch import Watch
 from tests.simulation.world import ProcessClock, World
+from tests.unit.lock.logs import Log, a_holder
 from userlock import LockPolicy, LockService, LockTimeout, PriorityPolicy
 from userlock.lock import local_waiters, waiting
 from userlock.lock.lease import Claim, Priority
 from userlock.lock.local_waiters import LocalWaiters, Reading
-from userlock.lock.record import Record
+from userlock.lock.record import MOST_WAITERS, Record
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
 from userlock.waits import Bell, run
@@ -136,8 +137,12 @@ def test_releases_to_others_are_not_remembered_without_limit(clock: ManualClock)
     assert not local.expects_queue("0")
 
 
-def test_batch_that_shares_readings_ages(clock: ManualClock) -> None:
+@pytest.mark.parametrize("many", [100, 0.1], ids=["few", "a crowd that sleeps long"])
+def test_batch_that_shares_readings_ages(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch, many: float
+) -> None:
     """It tells the record so itself, although another waiter of its process polls for it."""
+    monkeypatch.setattr(waiting, "_MANY_WAITERS", many)
     policy = LockPolicy(batch=PriorityPolicy(wait_timeout=60, ages_after=0.4))
     store = MemoryStore(clock=clock, wakes=False)
     with World(clock, Watch(store, clock), policy=policy).running() as world:
@@ -174,6 +179,64 @@ def test_batch_has_places_of_its_own_in_the_queue(clock: ManualClock) -> None:
     assert local.crowds == {}
 
 
+@pytest.mark.parametrize(("processes", "queued"), [(0, 100), (1, 100), (2, 66), (9, 20), (200, 1)])
+def test_a_process_leaves_room_for_another_one(
+    clock: ManualClock, processes: int, queued: int
+) -> None:
+    """In the record as it was read last."""
+    log, local = Log(a_holder("holder")), LocalWaiters(clock)
+    log.joined_by(*map(str, range(processes)), process="one each")
+    for number in range(110):
+        bell, claim = Bell(), make_claim("ann")
+        if number == 0:
+            local.enter(claim, bell, at_once=True)
+            local.tell(claim, Reading(log.record, 1.0))
+        elif not local.enter(claim, bell, at_once=False):
+            break
+    assert number == queued
+
+
+@pytest.mark.parametrize("steps", [True, False])
+def test_a_record_without_room_keeps_no_crowd_busy(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch, steps: bool
+) -> None:
+    """One tries for all. If each does, the negative control, they ask much more."""
+    if not steps:
+        monkeypatch.setattr(LocalWaiters, "step_out", lambda *_: False)
+    store = MemoryStore(clock=clock, wakes=False)
+    with World(clock, Watch(store, clock)).running() as world:
+        other, web = world.process("other/web"), world.process("host/web")
+
+        def fill() -> None:
+            other.service.acquire("ann")
+            for _ in range(MOST_WAITERS):
+                run(other.service.protocol.join, make_claim("ann"))
+
+        world.spawn(other, "holder", fill)
+        world.pass_time(0.1)
+        for number in range(10):
+            world.spawn(web, str(number), lambda: web.service.acquire("ann", wait_timeout=60))
+        store.asked.clear()
+        world.pass_time(5)
+        assert (store.asked["read"] < 1000) is steps
+
+
+def test_one_that_steps_out_is_the_next_of_its_priority(clock: ManualClock) -> None:
+    """As long as one of them is left to try, whose end lets it in."""
+    local = LocalWaiters(clock)
+    waiters = [(make_claim("ann", priority=each), Bell()) for each in Priority for _ in range(2)]
+    (first, _), (second, waits), (job, bell), (last_job, _) = waiters
+    for each in waiters:
+        local.enter(*each)
+    assert local.step_out(second, waits)
+    assert not local.step_out(first, Bell())
+    assert local.step_out(job, bell)
+    local.leave(last_job)
+    assert (waits.rung, bell.rung) == (False, True)
+    local.leave(first)
+    assert waits.rung
+
+
 @pytest.mark.parametrize("many", [10, 100])
 def test_crowds_at_many_locks_wake_up_seldom(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch, many: int
@@ -197,24 +260,6 @@ def test_crowds_at_many_locks_wake_up_seldom(
         world.pass_time(20)
     # 35 wait, five of them first; the others slept for half a second without that.
     assert (len([each for each in slept if each > 0.3]) < 700) is (many == 10)
-
-
-def test_batch_in_a_crowd_wakes_up_to_age(
-    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However long it sleeps otherwise."""
-    monkeypatch.setattr(waiting, "_MANY_WAITERS", 0.1)
-    policy = LockPolicy(batch=PriorityPolicy(wait_timeout=60, ages_after=2))
-    store = MemoryStore(clock=clock, wakes=False)
-    with World(clock, Watch(store, clock), policy=policy).running() as world:
-        web = world.process("host/web")
-        for name in ("holder", "request", "job"):
-            priority = Priority.BATCH if name == "job" else Priority.INTERACTIVE
-            take = functools.partial(web.service.acquire, "ann", priority=priority, request=name)
-            world.spawn(web, name, functools.partial(take, wait_timeout=60))
-        world.pass_time(2.1)
-        found = {each.request: each.aged for each in record_of(store, "ann").waiters()}
-        assert found == {"request": False, "job": True}
 
 
 def _reads(clock: ManualClock, waiters: int) -> int:
