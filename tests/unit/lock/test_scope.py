@@ -254,6 +254,25 @@ class TestSharedScopes:
             assert holder("bob") is not None
         assert holder("bob") is None
 
+    def test_a_block_that_waited_inside_keeps_it_open(self) -> None:
+        real = userlock.LockService(MemoryStore())
+        userlock.configure(service=real)
+        kept: list[bool] = []
+
+        def block() -> None:
+            with userlock.global_lock("ann"):
+                bob = userlock.acquire_lock("bob", heartbeat=True).tenure
+                bob._when_due(real.clock.now())
+                kept.append(bob.held)
+
+        with userlock.global_lock("ann"):
+            thread = in_a_thread(block)
+            while not real.waiters("ann"):
+                os.sched_yield()
+        thread.join()
+        assert kept == [True]
+        assert real.holder("bob") is None
+
 
 class TestAcquireLock:
     def test_it_counts_and_the_last_release_ends_it(self) -> None:
