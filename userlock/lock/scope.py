@@ -259,7 +259,6 @@ class LockScope:
             lease = await service.acquired(attempt, _Holding(self) if nested else ())
             if end is None:
                 tenure = HeldLock(self, lease, running_code())
-                locked(_mutex, self._note, tenure, former)
             else:
                 tenure = HeldLock(self, lease, end.owner, end.reference)
                 end.tenures, end.attempt = (*end.tenures, tenure), None
@@ -269,6 +268,8 @@ class LockScope:
                 self._lapsed.append(held[lock_id])
             # (On one line, as in `locked`.)
             with _mutex: self.held = {**self.held, lock_id: tenure}  # fmt: skip  # noqa: E701
+            if end is None:  # now: the scope's end either finds the lock, or is found here
+                locked(_mutex, self._note, tenure, former)
         except BaseException:  # (after its own errors, nothing is left to undo)
             if end is None:  # a block undoes it itself
                 if tenure is not None:

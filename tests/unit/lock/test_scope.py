@@ -17,7 +17,7 @@ from tests.leases import existing
 from tests.unit.lock.writes import Writes
 from userlock.lock.configuration import default_service, defaults
 from userlock.lock.held_lock import held_seconds_of
-from userlock.lock.scope import current_scope
+from userlock.lock.scope import LockScope, current_scope
 from userlock.lock.store import GRACE_SECONDS
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
@@ -272,6 +272,21 @@ class TestSharedScopes:
         thread.join()
         assert kept == [True]
         assert real.holder("bob") is None
+
+    def test_a_scope_that_ends_as_another_thread_takes_a_lock_releases_it(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        check = LockScope._check_release
+
+        def check_and_end(scope: LockScope, *facts: Any) -> None:
+            check(scope, *facts)
+            if scope.service.holder("ann"):  # the second check, after the wait
+                scope.close(ending=True)
+
+        monkeypatch.setattr(LockScope, "_check_release", check_and_end)
+        with userlock.scope():
+            userlock.acquire_lock("ann")
+            assert holder("ann") is None
 
 
 class TestAcquireLock:
