@@ -7,7 +7,7 @@ one for itself where there is none (scripts, tests).
 Exceptions come at any line: a signal handler raises, a task is cancelled. So
 nothing here relies on a line that undoes another. A block is inside for as long as
 its `__exit__` lives, which only its `with` statement keeps; a scope is open for as long
-as its own block lives, or the blocks that opened it. Where leaving is interrupted,
+as its own block lives, an implicit one as any block inside. Where leaving is interrupted,
 the lock is given back later (`_let_go`), or ends with its lease.
 """
 
@@ -77,7 +77,7 @@ class End:
             self.drop()
             raise
         finally:
-            if scope._implicit and not scope._closed and not scope._has_blocks:
+            if scope._implicit and (scope.held or not scope._closed) and not scope._has_blocks:
                 await scope.aclose(failing=failing)  # of what acquire_lock took inside
 
     async def undo(self) -> None:
@@ -160,12 +160,14 @@ class LockScope:
     @property
     def _is_over(self) -> bool:
         """Return whether nothing would release a lock that it holds."""
+        if self._ends and self._has_blocks:  # one that waited inside goes on when the others left
+            return False
         if self._closed:
             return True
         if not self._implicit:
             return self._anchor() is None
         # A transaction may keep a lock for longer than the last block; hooks run while it is left.
-        return not self._has_blocks and not any(
+        return not any(
             tenure._postponed or tenure._leaving or tenure._blocks for tenure in self.held.values()
         )
 
@@ -257,7 +259,6 @@ class LockScope:
             lease = await service.acquired(attempt, _Holding(self) if nested else ())
             if end is None:
                 tenure = HeldLock(self, lease, running_code())
-                locked(_mutex, self._note, tenure, former)
             else:
                 tenure = HeldLock(self, lease, end.owner, end.reference)
                 end.tenures, end.attempt = (*end.tenures, tenure), None
@@ -267,6 +268,8 @@ class LockScope:
                 self._lapsed.append(held[lock_id])
             # (On one line, as in `locked`.)
             with _mutex: self.held = {**self.held, lock_id: tenure}  # fmt: skip  # noqa: E701
+            if end is None:  # now: the scope's end either finds the lock, or is found here
+                locked(_mutex, self._note, tenure, former)
         except BaseException:  # (after its own errors, nothing is left to undo)
             if end is None:  # a block undoes it itself
                 if tenure is not None:

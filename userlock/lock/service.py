@@ -220,6 +220,7 @@ class LockService:
             if lease is None:  # what the store may have: a lease, or a position in the queue
                 lease = attempt.lease_without_store(unsettled=attempt.unsettled)
                 lease = lease._replace(degraded=False)
+            self.local_waiters.tried.pop(attempt.claim.lock_id, None)
             await finish(self.give_back, lease)
             attempt.settled = True
 

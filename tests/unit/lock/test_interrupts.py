@@ -222,6 +222,8 @@ def faults_of(service: LockService) -> list[str]:
         faults.append("a scope is the current one")
     if blocking.now():
         faults.append("tasks of this thread would block its event loop")
+    if service.local_waiters.tried:
+        faults.append("later callers expect a queue, and pay for it")
     live(service, clock, LONG)
     elsewhere = LockService(service.store, clock=clock, random=Random(2), listeners=Listeners())
     for lock_id in ("ann", "bob"):

@@ -17,7 +17,7 @@ from tests.leases import existing
 from tests.unit.lock.writes import Writes
 from userlock.lock.configuration import default_service, defaults
 from userlock.lock.held_lock import held_seconds_of
-from userlock.lock.scope import current_scope
+from userlock.lock.scope import LockScope, current_scope
 from userlock.lock.store import GRACE_SECONDS
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
@@ -253,6 +253,40 @@ class TestSharedScopes:
             in_a_thread(lambda: userlock.acquire_lock("bob")).join()
             assert holder("bob") is not None
         assert holder("bob") is None
+
+    def test_a_block_that_waited_inside_keeps_it_open(self) -> None:
+        real = userlock.LockService(MemoryStore())
+        userlock.configure(service=real)
+        kept: list[bool] = []
+
+        def block() -> None:
+            with userlock.global_lock("ann"):
+                bob = userlock.acquire_lock("bob", heartbeat=True).tenure
+                bob._when_due(real.clock.now())
+                kept.append(bob.held)
+
+        with userlock.global_lock("ann"):
+            thread = in_a_thread(block)
+            while not real.waiters("ann"):
+                os.sched_yield()
+        thread.join()
+        assert kept == [True]
+        assert real.holder("bob") is None
+
+    def test_a_scope_that_ends_as_another_thread_takes_a_lock_releases_it(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        check = LockScope._check_release
+
+        def check_and_end(scope: LockScope, *facts: Any) -> None:
+            check(scope, *facts)
+            if scope.service.holder("ann"):  # the second check, after the wait
+                scope.close(ending=True)
+
+        monkeypatch.setattr(LockScope, "_check_release", check_and_end)
+        with userlock.scope():
+            userlock.acquire_lock("ann")
+            assert holder("ann") is None
 
 
 class TestAcquireLock:
