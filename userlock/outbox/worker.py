@@ -38,7 +38,7 @@ from userlock.lock.lease import Priority
 from userlock.lock.scope import current_scope, scope
 from userlock.lock.service import LockService
 from userlock.ndb import transactions
-from userlock.ndb.context import deletes
+from userlock.ndb.context import latest_of
 from userlock.ndb.direct import swap
 from userlock.ndb.owners import micros_now
 from userlock.ndb.patches import look_up
@@ -250,7 +250,7 @@ class Worker:
 
     def cancel(self, key: Any) -> bool:
         """Remove a job that no worker runs, in the running transaction; return whether it did."""
-        row = None if deletes(key) else key.get()
+        row = latest_of(key)
         now = micros_now(self.clock)
         if row is None or row.outbox != self.outbox or _is_claimed(row, now, locked=False):
             return False
@@ -309,7 +309,7 @@ class Worker:
 
     @staticmethod
     def _free_name(row: Any, name: Any) -> None:
-        named = None if name is None else name.get()
+        named = None if name is None else latest_of(name)
         if named is not None and named.job_key == row.key:
             name.delete()
 
