@@ -42,7 +42,7 @@ from userlock.ndb.context import latest_of
 from userlock.ndb.direct import swap
 from userlock.ndb.owners import micros_now
 from userlock.ndb.patches import look_up
-from userlock.ndb.transactions import is_conflict
+from userlock.ndb.transactions import after_commit, is_conflict
 from userlock.outbox.context import JobContext, RetryAfter, running
 from userlock.outbox.job import Job
 from userlock.outbox.rows import MOST_ERROR, JobRow, decoded, is_ordered, queued_jobs
@@ -256,6 +256,8 @@ class Worker:
             return False
         self._free_name(row, row.name_key)
         key.delete()
+        if row.first_error is not None:  # it has failed
+            after_commit(lambda: wake_next(row, self.waker, self.clock))
         return True
 
     def _claim(self, key: Any, tenure: HeldLock | None, row: Any = None) -> _Claim | None:
@@ -462,6 +464,22 @@ class Worker:
         row, pause = ndb.transaction(put_off)
         if row is not None:
             self.waker.wake([Due(row.key, row.tier, pause)])
+
+
+def wake_next(gone: Any, waker: Waker, clock: Clock) -> None:
+    """Let the jobs go on that a deleted one held up: their own messages had no effect.
+
+    Never raises: the relay sends messages as well, but later.
+    """
+    if gone is None or gone.queued is None:
+        return
+    try:
+        job = Queue(gone.outbox, gone.key.root()).first(micros_now(clock))
+    except Exception:
+        log.warning("jobs of %s wait for the relay", quoted(gone.owner), exc_info=True)
+        return
+    if job is not None:
+        waker.wake([Due(job.key, job.tier)])
 
 
 def batch_scope(service: LockService | None, request: str) -> Any:
