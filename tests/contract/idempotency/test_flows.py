@@ -334,6 +334,8 @@ def test_a_function(flows: Flows) -> None:
         ran.append(cents)
         return {"refunded": cents}
 
+    with pytest.raises(TypeError, match="cent"):
+        refund("ann", "payment-1234-refund", cent=500)  # a wrong call takes no key
     for _ in range(2):
         assert refund("ann", "payment-1234-refund", cents=500) == {"refunded": 500}
     assert ran == [500]
