@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 LEASE_SECONDS = 30.0
 #: The jobs that are read, woken and pushed back together.
 _BATCH = 24
+#: But if they are longer, in bytes, so few are: Datastore takes 10 MiB in a commit.
+_LONG, _FEW = 8 * 2**20, 8
 #: The batches of a shard before the others have their turn.
 _TURN = 4
 #: The jobs of one owner that are asked for in a round. Each message runs later ones, too.
@@ -194,15 +196,18 @@ class Relay:
             again = _AGAIN_SECONDS[min(row.tries, len(_AGAIN_SECONDS) - 1)]
             row.ask_again_at(now + round(again * random.uniform(0.8, 1) * 1e6))
         self._note_lease(lease, now + round(LEASE_SECONDS * 1e6))
+        together = len(rows) if sum(len(row.data or b"") for row in rows) <= _LONG else _FEW
         try:
-            renewed, *_ = swap([lease, *rows])  # a job that has run meanwhile, or will now, is not
+            for first in range(0, len(rows), together):
+                # A job that has run meanwhile, or will now, is not pushed back.
+                renewed, *_ = swap([lease, *rows[first : first + together]])
+                if not renewed:
+                    raise _LeaseLost
         except GoogleAPIError as error:
             if not is_conflict(error):
                 raise
             log.warning("%d jobs stay due: %s", len(rows), failure_text(error))
             return False
-        if not renewed:
-            raise _LeaseLost
         return True
 
     def _take(self, shard: int) -> Any:

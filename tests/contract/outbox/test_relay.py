@@ -93,6 +93,12 @@ def test_all_shards_and_many_batches(box: Box, note: Any, monkeypatch: pytest.Mo
     assert box.outbox.relay().woken == 0
 
 
+def test_long_jobs_that_no_commit_could_carry_together(box: Box, note: Any) -> None:
+    for _ in range(12):
+        note.stage_now("ann", "x" * 890_000)
+    assert [box.outbox.relay().woken for _ in range(2)] == [12, 0], "they are pushed back"
+
+
 @pytest.mark.parametrize("turn", [1, 100], ids=["in turns", "the control"])
 @pytest.mark.parametrize("elsewhere", ["another shard", "another namespace"])
 def test_one_user_with_many_jobs_does_not_hold_up_others(
