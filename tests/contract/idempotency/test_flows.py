@@ -470,6 +470,19 @@ def test_the_client_gets_the_answer_whatever_comes_after_it(
     assert "has failed after its answer" in caplog.text
 
 
+def test_an_answer_without_a_body(flows: Flows) -> None:
+    """uvicorn, for one, logs an error if a 204 has one, be it `null`."""
+
+    def deletes(flow: Flow) -> None:
+        with flow.last() as end:
+            end.respond(None, 204)
+
+    answers = [flows.run(request(), deletes) for _ in range(2)]
+    assert [(each.status, each.headers, each.body, each.value) for each in answers] == [
+        (204, (), b"", None)
+    ] * 2
+
+
 def test_statuses_that_are_not_kept(flows: Flows, provider: Provider) -> None:
     statuses: list[Any] = [199, 401, 403, 429, 500, 503, 999, 0, -1, True, "200"]
     for status in statuses:
