@@ -34,6 +34,7 @@ from google.cloud import ndb
 
 from userlock.clock import Clock
 from userlock.errors import StaleWriteError
+from userlock.ids import show_key
 from userlock.ndb.direct import swap
 from userlock.ndb.owners import SHARDS, in_namespace, micros_now, namespaces
 from userlock.ndb.transactions import call_to_end, failure_text, is_conflict
@@ -163,7 +164,7 @@ class Relay:
             if not more:
                 return None
         rows, cursor, more = jobs.fetch_page(_BATCH, start_cursor=start, **_FRESH)
-        rows = [row for row in rows if self._has_share(row.key)]
+        rows = [row for row in rows if self._has_share(row.key) and _is_whole(row)]
         due = [Due(row.key, row.tier) for row in rows]
         taken = self.waker.wake(due, timeout=_WAKE_SECONDS)
         woken = [row for row in rows if row.key in taken]
@@ -231,6 +232,15 @@ class Relay:
 
     def _note_lease(self, row: Any, until: int) -> None:
         row.token, row.until = self._token if until else "", until
+
+
+def _is_whole(row: Any) -> bool:
+    """Return whether a row is not malformed: the others of its shard do not wait for its repair."""
+    try:
+        return row.standing is not None and row.tries >= 0
+    except (TypeError, ValueError) as error:
+        log.error("job %s is malformed (%s)", show_key(row.key), type(error).__name__)
+        return False
 
 
 def _owner(key: Any) -> tuple[str, str]:
