@@ -38,7 +38,7 @@ from userlock.lock.service import LockService
 from userlock.ndb.commits import MAX_GROUPS
 from userlock.ndb.owners import is_root_of, micros_now, namespaces, owner_of
 from userlock.ndb.transactions import is_conflict
-from userlock.outbox.rows import dead_jobs, decoded, own_job_key
+from userlock.outbox.rows import JobRow, dead_jobs, decoded, own_job_key
 from userlock.outbox.waking import Due, Waker, text_of
 from userlock.outbox.worker import batch_scope, wake_next
 
@@ -108,6 +108,16 @@ class Letter(NamedTuple):
 
 
 def letter_of(row: Any) -> Letter:
+    """Return a row for people; of a malformed one what its key and its indexes tell."""
+    try:
+        return _letter_of(row)
+    except (TypeError, ValueError):
+        owner, seen = owner_of(row.key.root()), {"dead": row.dead, "queued": row.queued}
+        known = {"owner": owner, "job": "(malformed)", "ready_at": 0, "staged_at": 0}
+        return _letter_of(JobRow(key=row.key, **seen, **known))
+
+
+def _letter_of(row: Any) -> Letter:
     same = ("outbox", "job", "tier", "attempts", "redriven", "cause", "rank")
     times = ("staged_at", "ready_at", "died_at", "first_error_at", "last_error_at")
     return Letter(
