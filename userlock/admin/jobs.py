@@ -485,7 +485,7 @@ def redrive(options: argparse.Namespace, invocation: Invocation, outbox: Outbox)
         changed = chosen.redrive(wait_timeout=10.0, rate=options.rate, stopped=stop)
         done, skipped = sum(changed), changed.count(False)
         left = skipped if options.key else chosen.count()
-    why = "their owners are busy, others have redriven them, or the log says why"
+    why = "owners are busy, others have redriven them, this clock is behind, or the log says why"
     remark = ": it is not dead" if options.key else f" ({skipped:,} skipped: {why})"
     remark = remark if skipped else ""
     lines = [f"{counted(done, 'job')} redriven, {left:,} left{remark}"]

@@ -38,8 +38,8 @@ from userlock.outbox.outbox import Outbox
 
 log = logging.getLogger(__name__)
 
-#: Fewer than the groups of a transaction in the legacy mode.
-_BATCH = 20
+#: Each may have 1 MiB, and a commit 10. In the legacy mode a transaction has 25 groups.
+_BATCH = 9
 _NAME = re.compile(r"[\w.-]{1,60}")
 #: A job that was staged no longer ago may still run by itself. In seconds.
 _PATIENCE = 300.0

@@ -37,7 +37,7 @@ class Answer(NamedTuple):
     @property
     def value(self) -> Any:
         """Return the body of a JSON answer as a value."""
-        return json.loads(self.body)
+        return json.loads(self.body or b"null")
 
 
 def json_answer(value: Any, status: int = 200) -> Answer:
@@ -46,6 +46,8 @@ def json_answer(value: Any, status: int = 200) -> Answer:
         check(value, "the answer")
     except ValueError as error:
         raise ValueError(f"{error}. To fix it: give strings, numbers, lists and dicts") from None
+    if value is None and status in (204, 304):  # which have no body: servers refuse one
+        return Answer(status, (), b"")
     return Answer(status, (("Content-Type", "application/json"),), written(value))
 
 

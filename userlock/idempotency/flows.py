@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import itertools
 import logging
 import math
@@ -129,9 +130,11 @@ class Flows:
             known = name or name_of_function(function)
             check_function(known, function)
             self.register(known, lambda flow: function(flow, **flow.params), keep_hours)
+            signature = inspect.signature(function)
 
             @functools.wraps(function)
             def call(user_id: str, idempotency_key: str, /, **params: Any) -> Any:
+                signature.bind(None, **params)  # a wrong call takes no key
                 request = Request(user_id, idempotency_key, known, params)
                 return self.run(request).value
 

@@ -83,10 +83,12 @@ def current_attempt() -> Attempt:
     return attempt
 
 
-def deletes(ndb_key: Any) -> bool:
-    """Return whether the running transaction deletes an entity, which it can still read."""
+def latest_of(ndb_key: Any) -> Any:
+    """Return an entity as the running transaction leaves it, whether ndb caches it or not."""
     write = current_attempt().latest.get(ndb_key)
-    return write is not None and write.deleting
+    if write is None:
+        return ndb_key.get()
+    return None if write.deleting else write.entity
 
 
 class RequestNotes:

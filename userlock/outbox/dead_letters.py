@@ -38,9 +38,9 @@ from userlock.lock.service import LockService
 from userlock.ndb.commits import MAX_GROUPS
 from userlock.ndb.owners import is_root_of, micros_now, namespaces, owner_of
 from userlock.ndb.transactions import is_conflict
-from userlock.outbox.rows import dead_jobs, decoded, own_job_key
+from userlock.outbox.rows import JobRow, dead_jobs, decoded, own_job_key
 from userlock.outbox.waking import Due, Waker, text_of
-from userlock.outbox.worker import Queue, batch_scope
+from userlock.outbox.worker import batch_scope, wake_next
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +108,16 @@ class Letter(NamedTuple):
 
 
 def letter_of(row: Any) -> Letter:
+    """Return a row for people; of a malformed one what its key and its indexes tell."""
+    try:
+        return _letter_of(row)
+    except (TypeError, ValueError):
+        owner, seen = owner_of(row.key.root()), {"dead": row.dead, "queued": row.queued}
+        known = {"owner": owner, "job": "(malformed)", "ready_at": 0, "staged_at": 0}
+        return _letter_of(JobRow(key=row.key, **seen, **known))
+
+
+def _letter_of(row: Any) -> Letter:
     same = ("outbox", "job", "tier", "attempts", "redriven", "cause", "rank")
     times = ("staged_at", "ready_at", "died_at", "first_error_at", "last_error_at")
     return Letter(
@@ -295,7 +305,7 @@ class DeadLetters:
         If it held up its owner's later jobs, they go on.
         """
         row = self._delete(own_job_key(key), stamp, died_by)
-        self._wake_next(row)
+        wake_next(row, self._waker, self._clock)
         return row is not None
 
     def purge(self, cause: str = "", *, died_by: float | None = None) -> Iterator[str]:
@@ -323,7 +333,7 @@ class DeadLetters:
                         blocker = row if row.queued is not None else blocker
                         yield text_of(key)
             finally:  # the caller may have had enough
-                self._wake_next(blocker)
+                wake_next(blocker, self._waker, self._clock)
 
     def _delete(self, key: Any, stamp: int | None, died_by: float) -> Any:
         """Delete a dead letter; return its row, or None if it is not the one that is meant."""
@@ -346,21 +356,6 @@ class DeadLetters:
             and stamp in (None, row.write_id)
             and row.died_at <= died_by * 1e6 + 1  # rounded
         )
-
-    def _wake_next(self, gone: Any) -> None:
-        """Let the jobs go on that a deleted one held up: their own messages had no effect.
-
-        Never raises: the relay sends messages as well, but later.
-        """
-        if gone is None or gone.queued is None:
-            return
-        try:
-            job = Queue(self._outbox, gone.key.root()).first(micros_now(self._clock))
-        except Exception:
-            log.warning("jobs of %s wait for the relay", quoted(gone.owner), exc_info=True)
-            return
-        if job is not None:
-            self._waker.wake([Due(job.key, job.tier)])
 
     def _each(self, cause: str) -> Iterator[Any]:
         for namespace in namespaces():

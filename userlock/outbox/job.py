@@ -27,7 +27,7 @@ from userlock.clock import Clock
 from userlock.errors import ConfigurationError, JobArgumentsRefused, JobStagedOutside
 from userlock.lock.lease import check_lock_id
 from userlock.ndb.client import ClientOfProcess
-from userlock.ndb.context import current_attempt, deletes, in_transaction
+from userlock.ndb.context import current_attempt, in_transaction, latest_of
 from userlock.ndb.owners import joined, micros_now
 from userlock.ndb.transactions import after_commit, runs_later
 from userlock.outbox.context import MOST_DELAY
@@ -360,8 +360,8 @@ class Job(Generic[_P, _R]):
                 job=self.name,
             )
         row.name = joined(self._outbox, self.name, dedupe)
-        known = row.name_key.get()
-        if known is not None and not deletes(row.name_key):  # as it cancels that job
+        known = latest_of(row.name_key)
+        if known is not None:
             return known.job_key
         NameRow(key=row.name_key, job_key=row.key).put()
         return None

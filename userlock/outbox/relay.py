@@ -34,6 +34,7 @@ from google.cloud import ndb
 
 from userlock.clock import Clock
 from userlock.errors import StaleWriteError
+from userlock.ids import show_key
 from userlock.ndb.direct import swap
 from userlock.ndb.owners import SHARDS, in_namespace, micros_now, namespaces
 from userlock.ndb.transactions import call_to_end, failure_text, is_conflict
@@ -45,6 +46,8 @@ log = logging.getLogger(__name__)
 LEASE_SECONDS = 30.0
 #: The jobs that are read, woken and pushed back together.
 _BATCH = 24
+#: But if they are longer, in bytes, so few are: Datastore takes 10 MiB in a commit.
+_LONG, _FEW = 8 * 2**20, 8
 #: The batches of a shard before the others have their turn.
 _TURN = 4
 #: The jobs of one owner that are asked for in a round. Each message runs later ones, too.
@@ -161,7 +164,7 @@ class Relay:
             if not more:
                 return None
         rows, cursor, more = jobs.fetch_page(_BATCH, start_cursor=start, **_FRESH)
-        rows = [row for row in rows if self._has_share(row.key)]
+        rows = [row for row in rows if self._has_share(row.key) and _is_whole(row)]
         due = [Due(row.key, row.tier) for row in rows]
         taken = self.waker.wake(due, timeout=_WAKE_SECONDS)
         woken = [row for row in rows if row.key in taken]
@@ -194,15 +197,18 @@ class Relay:
             again = _AGAIN_SECONDS[min(row.tries, len(_AGAIN_SECONDS) - 1)]
             row.ask_again_at(now + round(again * random.uniform(0.8, 1) * 1e6))
         self._note_lease(lease, now + round(LEASE_SECONDS * 1e6))
+        together = len(rows) if sum(len(row.data or b"") for row in rows) <= _LONG else _FEW
         try:
-            renewed, *_ = swap([lease, *rows])  # a job that has run meanwhile, or will now, is not
+            for first in range(0, len(rows), together):
+                # A job that has run meanwhile, or will now, is not pushed back.
+                renewed, *_ = swap([lease, *rows[first : first + together]])
+                if not renewed:
+                    raise _LeaseLost
         except GoogleAPIError as error:
             if not is_conflict(error):
                 raise
             log.warning("%d jobs stay due: %s", len(rows), failure_text(error))
             return False
-        if not renewed:
-            raise _LeaseLost
         return True
 
     def _take(self, shard: int) -> Any:
@@ -226,6 +232,15 @@ class Relay:
 
     def _note_lease(self, row: Any, until: int) -> None:
         row.token, row.until = self._token if until else "", until
+
+
+def _is_whole(row: Any) -> bool:
+    """Return whether a row is not malformed: the others of its shard do not wait for its repair."""
+    try:
+        return row.standing is not None and row.tries >= 0
+    except (TypeError, ValueError) as error:
+        log.error("job %s is malformed (%s)", show_key(row.key), type(error).__name__)
+        return False
 
 
 def _owner(key: Any) -> tuple[str, str]:

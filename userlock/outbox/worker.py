@@ -38,11 +38,11 @@ from userlock.lock.lease import Priority
 from userlock.lock.scope import current_scope, scope
 from userlock.lock.service import LockService
 from userlock.ndb import transactions
-from userlock.ndb.context import deletes
+from userlock.ndb.context import latest_of
 from userlock.ndb.direct import swap
 from userlock.ndb.owners import micros_now
 from userlock.ndb.patches import look_up
-from userlock.ndb.transactions import is_conflict
+from userlock.ndb.transactions import after_commit, is_conflict
 from userlock.outbox.context import JobContext, RetryAfter, running
 from userlock.outbox.job import Job
 from userlock.outbox.rows import MOST_ERROR, JobRow, decoded, is_ordered, queued_jobs
@@ -250,12 +250,14 @@ class Worker:
 
     def cancel(self, key: Any) -> bool:
         """Remove a job that no worker runs, in the running transaction; return whether it did."""
-        row = None if deletes(key) else key.get()
+        row = latest_of(key)
         now = micros_now(self.clock)
         if row is None or row.outbox != self.outbox or _is_claimed(row, now, locked=False):
             return False
         self._free_name(row, row.name_key)
         key.delete()
+        if row.first_error is not None:  # it has failed
+            after_commit(lambda: wake_next(row, self.waker, self.clock))
         return True
 
     def _claim(self, key: Any, tenure: HeldLock | None, row: Any = None) -> _Claim | None:
@@ -309,7 +311,7 @@ class Worker:
 
     @staticmethod
     def _free_name(row: Any, name: Any) -> None:
-        named = None if name is None else name.get()
+        named = None if name is None else latest_of(name)
         if named is not None and named.job_key == row.key:
             name.delete()
 
@@ -462,6 +464,22 @@ class Worker:
         row, pause = ndb.transaction(put_off)
         if row is not None:
             self.waker.wake([Due(row.key, row.tier, pause)])
+
+
+def wake_next(gone: Any, waker: Waker, clock: Clock) -> None:
+    """Let the jobs go on that a deleted one held up: their own messages had no effect.
+
+    Never raises: the relay sends messages as well, but later.
+    """
+    if gone is None or gone.queued is None:
+        return
+    try:
+        job = Queue(gone.outbox, gone.key.root()).first(micros_now(clock))
+    except Exception:
+        log.warning("jobs of %s wait for the relay", quoted(gone.owner), exc_info=True)
+        return
+    if job is not None:
+        waker.wake([Due(job.key, job.tier)])
 
 
 def batch_scope(service: LockService | None, request: str) -> Any:

@@ -334,6 +334,8 @@ def test_a_function(flows: Flows) -> None:
         ran.append(cents)
         return {"refunded": cents}
 
+    with pytest.raises(TypeError, match="cent"):
+        refund("ann", "payment-1234-refund", cent=500)  # a wrong call takes no key
     for _ in range(2):
         assert refund("ann", "payment-1234-refund", cents=500) == {"refunded": 500}
     assert ran == [500]
@@ -466,6 +468,19 @@ def test_the_client_gets_the_answer_whatever_comes_after_it(
     assert (first.status, first.body, first.replayed) == (201, b'"done"', False)
     assert (again.status, again.body, again.replayed) == (201, b'"done"', True)
     assert "has failed after its answer" in caplog.text
+
+
+def test_an_answer_without_a_body(flows: Flows) -> None:
+    """uvicorn, for one, logs an error if a 204 has one, be it `null`."""
+
+    def deletes(flow: Flow) -> None:
+        with flow.last() as end:
+            end.respond(None, 204)
+
+    answers = [flows.run(request(), deletes) for _ in range(2)]
+    assert [(each.status, each.headers, each.body, each.value) for each in answers] == [
+        (204, (), b"", None)
+    ] * 2
 
 
 def test_statuses_that_are_not_kept(flows: Flows, provider: Provider) -> None:

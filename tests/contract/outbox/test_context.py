@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from google.cloud import ndb
+from google.cloud.ndb.context import get_context
 
 from tests.contract.conftest import EACH_MODE
 from tests.contract.outbox.conftest import Box, Learner
@@ -198,16 +199,20 @@ def test_cancel(box: Box, note: Any, ran: list[Any]) -> None:
         box.outbox.cancel("x")
 
 
-def test_cancel_again_in_the_same_transaction(outbox: Outbox, note: Any) -> None:
-    """A transaction can still read what it deletes."""
+@pytest.mark.parametrize("cached", [True, False])
+def test_cancel_again_in_the_same_transaction(outbox: Outbox, note: Any, cached: bool) -> None:
+    """A transaction can still read what it deletes, and not what it puts, but from a cache."""
+    get_context().set_cache_policy(lambda key: cached)
     waiting = staged(note, "ann", delay=3_600).key
 
     def change_mind() -> list[bool]:
-        own = note.stage("ann").key
-        return [outbox.cancel(key) for key in (waiting, waiting, own, own)]
+        own, same = (note.stage("ann", dedupe="once") for _ in range(2))
+        assert (same.key, same.duplicate) == (own.key, True)
+        return [outbox.cancel(key) for key in (waiting, waiting, own.key, own.key)]
 
     assert ndb.transaction(change_mind) == [True, False, True, False]
     assert jobs().count() == 0
+    assert not staged(note, "ann", dedupe="once").duplicate
 
 
 def test_a_job_that_replaces_a_cancelled_one(box: Box, note: Any, ran: list[Any]) -> None:

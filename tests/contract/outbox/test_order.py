@@ -164,8 +164,8 @@ def test_a_failing_job_holds_up_its_owner_only(
     assert ran == [2, 1], "dead, it is passed"
 
 
-@pytest.mark.parametrize("end", ["redrive", "purge"])
-def test_a_dead_job_may_block_until_it_is_redriven_or_purged(
+@pytest.mark.parametrize("end", ["redrive", "purge", "cancel"])
+def test_a_dead_job_may_block_until_it_is_redriven_or_removed(
     box: Box, note: Any, ran: list[Any], end: str
 ) -> None:
     errors = [ValueError()]
@@ -175,7 +175,7 @@ def test_a_dead_job_may_block_until_it_is_redriven_or_purged(
         if errors:
             raise errors.pop()
 
-    blocks.stage_now("ann")
+    key = blocks.stage_now("ann").key
     note.stage_now("ann", 1)
     box.mailbox.deliver_all()
     for _ in range(2):
@@ -183,10 +183,12 @@ def test_a_dead_job_may_block_until_it_is_redriven_or_purged(
     assert ran == []
     if end == "redrive":
         assert [done for _, done in box.outbox.dead.redrive_all("")] == [True]
-    else:
+    elif end == "purge":
         assert len(list(box.outbox.dead.purge())) == 1
-    box.later(2000)
-    assert ran == [1]
+    else:
+        assert box.outbox.cancel(key)
+    box.mailbox.deliver_all()
+    assert ran == [1], "without the relay"
 
 
 @pytest.mark.parametrize("head", ["failed", "unknown", "dead"])

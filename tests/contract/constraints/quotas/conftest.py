@@ -34,6 +34,7 @@ class Book(userlock.UserModel):
     order = ndb.IntegerProperty(required=True)
     on_shelf = ndb.BooleanProperty(default=True)
     over_quota = ndb.BooleanProperty(default=False)
+    scan = ndb.BlobProperty()
 
 
 class Shelves:

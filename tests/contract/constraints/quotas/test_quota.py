@@ -44,6 +44,16 @@ def test_new_ones_start_under_quota(shelves: Shelves) -> None:
     assert JobRow.query(namespace="").count() == 0
 
 
+def test_entities_that_no_commit_could_carry_together(shelves: Shelves) -> None:
+    add(shelves, *range(13))
+    with userlock.global_lock("ann"):
+        for book in shelves.select("ann"):
+            book.scan = b"x" * 1_000_000
+            book.put()
+    shelves.run_jobs()
+    assert sum(shelves.flags("ann").values()) == 11
+
+
 def test_changes_of_all_kinds(shelves: Shelves) -> None:
     add(shelves, 0, 1, 2, owner="bob")
     add(shelves, 0, 1, 2, 3)

@@ -190,6 +190,7 @@ def test_a_malformed_row_stops_no_other(
     shop: Shop, malformed: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with shop.outbox.context():
+        assert len([each.call for each in shop.outbox.dead.list()]) >= 10
         for _ in range(2):
             list(shop.outbox.dead.redrive_all("", rate=10_000))
             assert [row.redriven for row in shop.rows() if row.key != malformed] == [1] * 10
