@@ -161,7 +161,7 @@ class Model(Stamped, ndb.Model):
         write = Put(type(self), key, place, context, unguarded, entity=self, inserts=inserts)
         return write.begin(super().put_async, **kwargs)
 
-    _userlock_put_async = put_async
+    _put_async = _userlock_put_async = put_async  # the first name is that of ndb's own `put`
 
     def _prepare_for_put(self) -> None:
         """Check the put. This is ndb's last step before it reads the properties, after the hooks;
@@ -180,7 +180,7 @@ class Model(Stamped, ndb.Model):
         creator = _Creator(cls, here())
         return watch_over(_with_existing(creator, get_or_insert(creator, *args, **kwargs)))
 
-    _userlock_get_or_insert_async = get_or_insert_async
+    _get_or_insert_async = _userlock_get_or_insert_async = get_or_insert_async
 
     @classmethod
     def get_or_insert(cls, *args: Any, **kwargs: Any) -> Self:

@@ -20,6 +20,7 @@ def put_async_and_forget(entity: Any) -> None:
 put_async_of_the_base_class = way_out("put_async of ndb.Model")(
     lambda entity: ndb.Model.put_async(entity)
 )
+way_out("put of ndb.Model")(lambda entity: ndb.Model.put(entity))
 way_out("put_multi", "ndb.put_multi")(lambda entity: ndb.put_multi([entity]))
 put_multi_async = way_out("put_multi_async", "ndb.put_multi_async")(
     lambda entity: ndb.put_multi_async([entity])
