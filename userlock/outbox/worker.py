@@ -92,6 +92,10 @@ class Outcome(enum.Enum):
     BUSY = "busy"
 
 
+class _DoneBefore(errors.ClaimLost):
+    """Another message's run had removed the job when this one's began, which took nothing over."""
+
+
 class _Claim:
     """A job that this worker has claimed, with a token; or that needs none (see `_claim`)."""
 
@@ -108,7 +112,8 @@ class _Claim:
         without a token, has been run.
         """
         if row is None or not _is_mine(row, self):
-            raise errors.ClaimLost(
+            error = _DoneBefore if row is None and not self.token else errors.ClaimLost
+            raise error(
                 f"job {self.row.job} was taken over by another worker while this one ran it",
                 job=self.row.job,
             )
@@ -324,6 +329,8 @@ class Worker:
             outcome, error = self._failed(claim, None)  # its last runs ended with their processes
         else:
             outcome, error = self._run_once(claim)
+        if outcome == "done before":
+            return "done"
         seconds = self.clock.now() - began
         place = row.key.namespace() or ""
         LISTENERS.emit(JobRan(row.owner, row.job, outcome, attempt, lag, seconds, error, place))
@@ -358,7 +365,7 @@ class Worker:
         except (Exception, SystemExit) as error:  # a job that exits ends itself, not its worker
             _log_other_writes(row.job)
             if isinstance(error, errors.ClaimLost):
-                return "lost", ""
+                return "done before" if isinstance(error, _DoneBefore) else "lost", ""
             return self._failed(claim, error)
         return self._remove(claim)
 

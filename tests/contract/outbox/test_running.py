@@ -234,6 +234,24 @@ def test_a_job_runs_in_the_namespace_that_staged_it(
 # --- the claim ----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_job_that_was_done_before_the_lock_is_not_reported_as_lost(
+    box: Box, calls: list[str], monkeypatch: pytest.MonkeyPatch, ordered: bool
+) -> None:
+    """Two messages ask for it; one of them reads its row, and the other runs it."""
+    staged = adding(box, calls, transactional=True, ordered=ordered).stage_now("ann")
+    take = userlock.global_lock
+
+    def late(*args: Any, **options: Any) -> Any:
+        monkeypatch.setattr(worker_module, "global_lock", take)
+        assert Started(lambda: box.outbox.run(staged.key)).result() is Outcome.RAN
+        return take(*args, **options)
+
+    monkeypatch.setattr(worker_module, "global_lock", late)
+    box.outbox.run(staged.key)
+    assert (points(), box.runs) == (1, [("work", "done", 1)])
+
+
 @pytest.mark.parametrize("protected", [True, False])
 def test_without_the_lock_one_worker_claims_it(
     box: Box, protected: bool, monkeypatch: pytest.MonkeyPatch
