@@ -192,9 +192,9 @@ def test_waiters_above_the_bound_are_not_read() -> None:
     """They may join again when another one has left."""
     waiters = [ME._replace(token=new_token()) for _ in range(MOST_WAITERS + 5)]
     text = as_stored(ME) + b"".join(joining(waiter) for waiter in waiters)
-    assert understood(text).full
+    assert not understood(text).room
     assert understood(text).position_of(waiters[-1].token) is None
     left = text + done(waiters[0].token)
-    assert not understood(left).full
+    assert understood(left).room
     again = understood(left + joining(waiters[-1]))
     assert again.position_of(waiters[-1].token) == MOST_WAITERS - 1

@@ -1,10 +1,10 @@
 """The waiters of one process at one lock share their readings of its record.
 
 The first of them in the queue polls for all. The others wake up seldom, use its latest reading, and
-sleep on. When it leaves, it wakes the next one. As many of them are in the lock's queue as the
-store takes of one process (`LeaseStore.most_queued`), and as leave room for one process more in the
-record; half as many of batch beside them. The others wait here for their turn to queue, and cost
-nothing meanwhile: ten thousand tasks may wait for one lock.
+sleep on. When it leaves, it wakes the next one. A process queues so many of them as the store takes
+of one (`LeaseStore.most_queued`), and leaves room in the record for another process. Batch has half
+as many places of its own. The others wait here for their turn to queue, in order, and cost nothing
+meanwhile: ten thousand tasks may wait for one lock.
 
 `Admission` bounds the callers of this process that wait for one lock: each of them occupies a
 thread, and one user's requests must not occupy all threads of a server:
@@ -24,7 +24,7 @@ from userlock.fork import reset_in_child
 from userlock.lock.lease import Claim, Holder, Priority
 from userlock.lock.record import MOST_WAITERS, Record
 from userlock.lock.store import WakeUps
-from userlock.waits import Bell, with_mutex
+from userlock.waits import Bell, locked, with_mutex
 
 #: For how long after a release to others this process expects them to be there still.
 _QUEUE_SECONDS = 1.0
@@ -110,11 +110,12 @@ class LocalWaiters:
         If it may not queue yet (`at_once`: it may in any case), its bell rings when it may.
         """
         crowd = self.crowds.setdefault(claim.lock_id, _Crowd())
-        if at_once or self._has_room(crowd, claim.priority):
+        outside = crowd.those_outside(claim.priority)
+        if at_once or (not outside and self._has_room(crowd, claim.priority)):
             crowd.queue(claim.priority, claim.token, bell)
             self.queued[claim.token] = None
             return True
-        outside = crowd.those_outside(claim.priority) or {}
+        outside = outside or {}
         outside[claim.token] = bell
         crowd.wait_outside(claim.priority, outside)
         return False
@@ -126,9 +127,31 @@ class LocalWaiters:
         the queue whatever waits outside.
         """
         record = crowd.seen.record
-        share = MOST_WAITERS // (2 if record is None else record.processes + 1)
-        most = min(self._most_queued, share) / (2 if priority is Priority.BATCH else 1)
+        share = MOST_WAITERS / (2 if record is None else record.processes + 1)
+        most = min(self._most_queued, share * 2 / 3) / (2 if priority is Priority.BATCH else 1)
         return crowd.queued(priority) < max(most, 1)
+
+    def _let_in(self, crowd: _Crowd, more: int = 0) -> None:
+        """Let those queue for whom there is room: as many as in the record, and some `more`."""
+        record = crowd.seen.record
+        room = more + (MOST_WAITERS if record is None else record.room)
+        for priority in Priority:
+            outside, let_in = crowd.those_outside(priority), 0
+            while outside:
+                token, bell = next(iter(outside.items()))
+                if token not in crowd.bells:  # (an interrupted call may not have rung it)
+                    if let_in == room or not self._has_room(crowd, priority):
+                        break
+                    let_in += 1
+                    crowd.queue(priority, token, bell)
+                    self.queued[token] = None
+                bell.ring()
+                outside.pop(token)
+
+    def _first(self, crowd: _Crowd) -> Bell | None:
+        """Return the bell of the one that comes first here."""
+        record = crowd.seen.record
+        return None if record is None else crowd.bells.get(record.first_of(crowd.bells))
 
     @with_mutex
     def step_out(self, claim: Claim, bell: Bell) -> bool:
@@ -143,6 +166,9 @@ class LocalWaiters:
         for waiters in (crowd.bells, crowd.batch, self.queued):
             waiters.pop(claim.token, None)
         crowd.wait_outside(claim.priority, {claim.token: bell, **later})  # before those
+        first = self._first(crowd)
+        if first is not None:
+            first.ring()  # it polls from now on
         return True
 
     def may_queue(self, claim: Claim) -> bool:
@@ -156,22 +182,16 @@ class LocalWaiters:
 
         Its caller rings it, unless the store does.
         """
+        self.queued.pop(claim.token, None)
         crowd = self.crowds.get(claim.lock_id)
         if crowd is None:
             return None
-        outside = crowd.those_outside(claim.priority)
-        for waiters in (crowd.bells, crowd.batch, outside, self.queued):
+        for waiters in (crowd.bells, crowd.batch, crowd.those_outside(claim.priority)):
             waiters.pop(claim.token, None)
-        if outside and self._has_room(crowd, claim.priority):
-            token = next(iter(outside))
-            crowd.queue(claim.priority, token, outside[token])
-            self.queued[token] = None
-            outside.pop(token).ring()
+        self._let_in(crowd, 1)
         if not (crowd.bells or crowd.outside or crowd.outside_batch):
             del self.crowds[claim.lock_id]
-        if not crowd.bells or crowd.reading is None or crowd.reading.record is None:
-            return None
-        return crowd.bells.get(crowd.reading.record.first_of(crowd.bells))
+        return self._first(crowd)
 
     def expect_queue(self, lock_id: str) -> None:
         """Note that a lock was released to others."""
@@ -212,6 +232,8 @@ class LocalWaiters:
         record = reading.record
         if record is not None:
             crowd.seen = reading
+            if crowd.outside or crowd.outside_batch:
+                locked(self._mutex, self._let_in, crowd)
         if record is not None and record.free:
             token = record.next_token()
             bell = crowd.bells.get(token)

@@ -36,7 +36,7 @@ _MOST_SECONDS_BEHIND = 0.25
 #: The delay of a waiter that another one of its process wakes, in seconds.
 LED_SECONDS = 0.5
 #: Its patience, in seconds: those ahead live, and are slow, unless their event loop was stopped.
-_LED_PATIENCE_SECONDS = 5.0
+_LED_PATIENCE_SECONDS = 2.0
 
 
 class Decision(enum.Enum):

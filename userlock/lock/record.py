@@ -313,9 +313,9 @@ class Record:
         return not self._queue
 
     @property
-    def full(self) -> bool:
-        """Return whether it has no room for another waiter."""
-        return len(self._queue) >= MOST_WAITERS
+    def room(self) -> int:
+        """Return the number of waiters that it has room for."""
+        return MOST_WAITERS - len(self._queue)
 
     def interactive_waits(self) -> bool:
         """Return whether an interactive request waits, or batch work that ranks as one."""

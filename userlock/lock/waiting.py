@@ -29,8 +29,10 @@ from userlock.waits import Bell, blocks_event_loop, finish, pause
 _MOST_PAUSE_SECONDS = 0.25
 
 #: With more waiters (ten thousand tasks may wait) each of them wakes up less often: those that poll
-#: by the number of locks, and those that another one leads by the number of all.
+#: by the number of locks, and those that another one leads by the number of all, every ten
+#: seconds at least.
 _MANY_WAITERS = 100
+_MOST_SLEEP_SECONDS = 10.0
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -249,6 +251,7 @@ class _Wait:
 
     async def run(self) -> Lease | None:
         """Wait; return the lease, or None when the wait is over, and leave nothing behind."""
+        around = waiting_attempt.get()
         try:
             try:
                 if self._bell is None:
@@ -257,7 +260,7 @@ class _Wait:
                     waiting_attempt.set(weakref.ref(self._attempt))
                     lease = await self._wait()
             finally:
-                waiting_attempt.set(lambda: None)
+                waiting_attempt.set(around)
                 if self._deadlocks is not None:
                     await finish(self._deadlocks.end)
             if lease is not None:
@@ -359,13 +362,13 @@ class _Wait:
 
     async def _wait(self) -> Lease | None:
         """Poll until the lock is ours; None when the wait is over."""
-        claim, bell = self._claim, self._bell
+        claim, bell, local = self._claim, self._bell, self._parts.local
         assert bell is not None
         turn = Turn(claim.token)
         record = await self._join()
         while True:
             now = self._clock.now()
-            led = record is not None and self._parts.local.is_woken(claim, record)
+            led = record is not None and local.is_woken(claim, record)
             decision = turn.decide(record, now, led=led)
             lease: Lease | None = None
             match decision:
@@ -376,7 +379,7 @@ class _Wait:
                     # A queue that it did not just stand in may have been served since: it was
                     # passed, and the last waiter has removed the record.
                     assert turn.gone_since is not None
-                    seen, seen_at = self._parts.local.seen(claim.lock_id)
+                    seen, seen_at = local.seen(claim.lock_id)
                     age = turn.gone_since - seen_at
                     if seen and (age >= PATIENCE_SECONDS or seen.position_of(claim.token) is None):
                         seen = None
@@ -392,7 +395,7 @@ class _Wait:
                         # The record takes no entry: another program's, or no room.
                         if record.is_turn_of(claim.token):
                             lease = await self._claimed(record)
-                        elif record.full and self._parts.local.step_out(claim, bell):
+                        elif not (record.room or self._deadlocks) and local.step_out(claim, bell):
                             record = None
                             if not await self._parts.turn_comes(self._attempt, bell):
                                 return None
@@ -412,7 +415,7 @@ class _Wait:
                     if turn.patience_ends is not None:
                         seconds = min(seconds, max(turn.patience_ends - now, 0.0) + 0.0001)
                     record = None  # see `_seen`
-                    await self._parts.local.rest(bell, seconds, self._wake_ups)
+                    await local.rest(bell, seconds, self._wake_ups)
             if lease is not None:
                 return lease
             if decision is not Decision.WAIT and self._attempt.left <= 0:
@@ -475,7 +478,7 @@ class _Wait:
         self._aged = False  # it was noted in the record that is lost
         self._about_to_decide_on(self._clock.now())
         record = None
-        if found is None or not found.full:
+        if found is None or found.room:
             join = self._protocol.join
             record = await self._ask_among_others(join, self._claim, again=attempt.joined)
         if record is None and (found is not None or self._prevented):
@@ -531,7 +534,7 @@ class _Wait:
         if turn.position:
             seconds *= self._parts.random.uniform(0.8, 1.0)  # not all at once
         many = len(local.queued if led else local.crowds)
-        seconds *= max(1.0, many / _MANY_WAITERS)
+        seconds = min(seconds * max(1.0, many / _MANY_WAITERS), _MOST_SLEEP_SECONDS)
         return max(min(seconds, self._ages_in()) - self._age, polling.least_seconds)
 
     def _held(self, turn: Turn, record: Record, typical: float, now: float) -> float:

@@ -84,6 +84,7 @@ class Turns(Generic[_T]):
         reset_in_child(self._begin)
 
     def _begin(self) -> None:
+        self.idle.clear()
         self._taken: set[weakref.ref[Place]] = set()
         self._mutex = threading.RLock()  # the garbage collector may drop a task at any time
         self._waiters: dict[_Waiter[_T], None] = {}
@@ -119,6 +120,12 @@ class Turns(Generic[_T]):
         if isinstance(waiter.given, str):  # the server failed another caller meanwhile
             raise StoreUnavailable(waiter.given, sent=False)
         return waiter.given
+
+    def refuse(self, reason: str) -> None:
+        """Fail the waiting callers: the server does not answer."""
+        for waiter in tuple(self._waiters):
+            if locked(self._mutex, self._waiters.pop, waiter, self) is None:
+                waiter.serve(reason)
 
     def _hand_on(self) -> None:
         """Serve the first waiter after a place was given back."""
@@ -160,8 +167,8 @@ class Pool(Turns[_C], abc.ABC):
         weakref.finalize(self, _close_all, self.idle)
 
     def _begin(self) -> None:
-        super()._begin()
         _close_all(self.idle)  # the parent's; which sends nothing
+        super()._begin()
 
     @abc.abstractmethod
     def connect(self, timeout: float | None) -> Coroutine[Any, Any, _C]:
@@ -261,7 +268,7 @@ class Pool(Turns[_C], abc.ABC):
                 raise_interrupt(error)
                 trouble = self.unavailable(error, sent=connection is not None)
                 if connection is None or trouble.slow:
-                    self._refuse(trouble.reason)
+                    self.refuse(trouble.reason)
         finally:
             if connection is not None:
                 self.close(connection)
@@ -328,12 +335,6 @@ class Pool(Turns[_C], abc.ABC):
     def drop_idle(self) -> None:
         _close_all(self.idle)
         self._hand_on()
-
-    def _refuse(self, reason: str) -> None:
-        """Fail the waiting callers: the server does not answer."""
-        for waiter in tuple(self._waiters):
-            if locked(self._mutex, self._waiters.pop, waiter, self) is None:
-                waiter.serve(reason)
 
 
 def _close_all(idle: list[_C]) -> None:

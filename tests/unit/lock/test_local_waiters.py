@@ -9,13 +9,14 @@ import pytest
 
 from tests.leases import record_of
 from tests.simulation.watch import Watch
-from tests.simulation.world import ProcessClock, World
-from tests.unit.lock.logs import Log, a_holder
-from userlock import LockPolicy, LockService, LockTimeout, PriorityPolicy
+from tests.simulation.world import Process, ProcessClock, World
+from tests.unit.lock.logs import Log, a_holder, new_nonce
+from userlock import DeadlockDetected, LockPolicy, LockService, LockTimeout, PriorityPolicy
+from userlock.errors import LockError
 from userlock.lock import local_waiters, waiting
-from userlock.lock.lease import Claim, Priority
+from userlock.lock.lease import Claim, Lease, Priority
 from userlock.lock.local_waiters import LocalWaiters, Reading
-from userlock.lock.record import MOST_WAITERS, Record
+from userlock.lock.record import MOST_WAITERS, Record, done, joining
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
 from userlock.waits import Bell, run
@@ -179,7 +180,7 @@ def test_batch_has_places_of_its_own_in_the_queue(clock: ManualClock) -> None:
     assert local.crowds == {}
 
 
-@pytest.mark.parametrize(("processes", "queued"), [(0, 100), (1, 100), (2, 66), (9, 20), (200, 1)])
+@pytest.mark.parametrize(("processes", "queued"), [(0, 67), (1, 67), (2, 45), (9, 14), (200, 1)])
 def test_a_process_leaves_room_for_another_one(
     clock: ManualClock, processes: int, queued: int
 ) -> None:
@@ -221,9 +222,43 @@ def test_a_record_without_room_keeps_no_crowd_busy(
         assert (store.asked["read"] < 1000) is steps
 
 
+def test_a_holder_of_other_locks_does_not_step_out(clock: ManualClock) -> None:
+    """Others may be waiting for it: it queues as soon as it can, and the deadlock is found."""
+    store = MemoryStore(clock=clock, wakes=False)
+    claims = [make_claim("ann") for _ in range(MOST_WAITERS)]
+    held: dict[str, Lease] = {}
+    ends: list[type[LockError]] = []
+
+    def fill() -> None:
+        held["ann"] = other.service.acquire("ann", lock_timeout=300)
+        for claim in claims:
+            run(other.service.protocol.join, claim)
+
+    def take(process: Process, lock: str, *holding: str) -> None:
+        try:
+            leases = [held[each] for each in holding]
+            held[lock] = process.service.acquire(lock, wait_timeout=60, holding=leases)
+        except LockError as error:
+            ends.append(type(error))
+
+    with World(clock, Watch(store, clock)).running() as world:
+        other, web = world.process("other/web"), world.process("host/web")
+        world.spawn(other, "holder", fill)
+        for name, wants in (("bob", ["bob"]), ("plain", ["ann"]), ("both", ["ann", "bob"])):
+            world.spawn(web, name, functools.partial(take, web, *wants))
+            world.pass_time(0.2)
+        world.spawn(other, "cycle", functools.partial(take, other, "bob", "ann"))
+        world.pass_time(1)
+        for claim in claims[:50]:
+            store.append("ann", done(claim.token))
+        world.pass_time(10)
+    assert ends == [DeadlockDetected]
+
+
 def test_one_that_steps_out_is_the_next_of_its_priority(clock: ManualClock) -> None:
-    """As long as one of them is left to try, whose end lets it in."""
-    local = LocalWaiters(clock)
+    """As long as one of them is left to try. A later caller does not pass it."""
+    log, local = Log(a_holder("holder")), LocalWaiters(clock)
+    log.joined_by(*map(str, range(MOST_WAITERS)), nonce=new_nonce())
     waiters = [(make_claim("ann", priority=each), Bell()) for each in Priority for _ in range(2)]
     (first, _), (second, waits), (job, bell), (last_job, _) = waiters
     for each in waiters:
@@ -231,10 +266,38 @@ def test_one_that_steps_out_is_the_next_of_its_priority(clock: ManualClock) -> N
     assert local.step_out(second, waits)
     assert not local.step_out(first, Bell())
     assert local.step_out(job, bell)
+    late, late_bell = make_claim("ann"), Bell()
+    assert not local.enter(late, late_bell, at_once=False)
+    local.tell(first, Reading(log.record, 1.0))
+    assert not waits.rung
     local.leave(last_job)
-    assert (waits.rung, bell.rung) == (False, True)
-    local.leave(first)
-    assert waits.rung
+    assert (waits.rung, bell.rung, late_bell.rung) == (True, True, False)
+
+
+def test_those_outside_queue_as_soon_as_the_record_has_room(clock: ManualClock) -> None:
+    """As many as it has room for, and before a newcomer."""
+    log, local = Log(a_holder("holder")), LocalWaiters(clock)
+    log.joined_by(*map(str, range(MOST_WAITERS)), process="one each")
+    first, others = make_claim("ann"), [(make_claim("ann"), Bell()) for _ in range(5)]
+    local.enter(first, Bell())
+    local.tell(first, Reading(log.record, 1.0))
+    assert not any(local.enter(claim, bell, at_once=False) for claim, bell in others)
+    log = Log(log.holder).joined_by(*map(str, range(MOST_WAITERS - 3)), nonce=new_nonce())
+    local.tell(first, Reading(log.record, 2.0))
+    assert [bell.rung for _, bell in others] == [True, True, True, False, False]
+    assert not local.enter(make_claim("ann"), Bell(), at_once=False)
+
+
+def test_who_steps_out_rings_the_one_that_comes_first_now(clock: ManualClock) -> None:
+    """It was led, and sleeps long."""
+    log, local = Log(a_holder("holder")), LocalWaiters(clock)
+    first, second, bell = make_claim("ann"), make_claim("ann"), Bell()
+    local.enter(first, Bell())
+    local.enter(second, bell)
+    log.add(joining(second.holder))
+    local.tell(first, Reading(log.record, 1.0))
+    assert local.step_out(first, Bell())
+    assert bell.rung
 
 
 @pytest.mark.parametrize("many", [10, 100])

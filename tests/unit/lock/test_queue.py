@@ -76,11 +76,11 @@ class TestPatience:
         log.joined_by("slow", "me").lapsed = True
         turn = turn_of(log, "me")
         assert turn.decide(log.record, 100.0, led=True) is Decision.WAIT
-        assert turn.patience_ends == 105.0
-        assert turn.decide(log.record, 104.9, led=True) is Decision.WAIT
-        assert turn.decide(log.record, 105.0, led=True) is Decision.PASS
+        assert turn.patience_ends == 102.0
+        assert turn.decide(log.record, 101.9, led=True) is Decision.WAIT
+        assert turn.decide(log.record, 102.0, led=True) is Decision.PASS
         log.add(done(log["slow"].token))
-        assert turn.decide(log.record, 105.1) is Decision.CLAIM
+        assert turn.decide(log.record, 102.1) is Decision.CLAIM
 
     def test_it_restarts_with_each_holder(self, log: Log) -> None:
         """The waiter ahead took its turn, and has released the lock: now it is the next one's."""

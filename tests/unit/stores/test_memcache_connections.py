@@ -20,7 +20,8 @@ from tests.waiting import until
 from userlock.lock.store import NoConnection, StoreUnavailable, waiting_attempt
 from userlock.stores import MemcacheStore
 from userlock.stores.memcache.connections import Connection, Connections
-from userlock.stores.pool import _Waiter
+from userlock.stores.pool import Turns, _Waiter
+from userlock.stores.stream import Place
 from userlock.waits import Bell, run
 
 
@@ -241,6 +242,17 @@ def test_a_waiting_attempt_waits_no_longer_than_it_may(monkeypatch: pytest.Monke
         waiting_attempt.reset(set_back)
     assert waits == [0.25]
     pool.close(held)
+
+
+def test_a_forked_child_has_no_more_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("userlock.stores.pool.PATIENCE", 0)
+    turns = Turns[Place](1)
+    turns.give_back(run(turns.take))
+    turns._begin()  # as in a child
+    taken = run(turns.take)
+    with pytest.raises(NoConnection):
+        run(turns.take)
+    turns.give_back(taken)
 
 
 def test_a_closed_connection_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:

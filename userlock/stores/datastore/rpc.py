@@ -115,7 +115,8 @@ def _endpoint_of(client: Any, factory: Callable[[], Any], namespace: str | None)
 class Calls:
     """The RPCs of one verb. Each has a time-out in seconds, and all together twice as long.
 
-    The time for which they wait for their turns does not count.
+    The time for which they wait for their turns does not count. One in a `hurry` does not wait: it
+    finds out whether the server answers. If it does not, those that wait fail at once.
     """
 
     def __init__(
@@ -126,9 +127,12 @@ class Calls:
         name: str,
         clock: Clock,
         timeout: float,
+        *,
+        hurry: bool,
     ) -> None:
         self.key = endpoint.key(kind, name)
         self._turns = turns
+        self._hurry = hurry
         self._endpoint = endpoint
         self._kind = kind
         self._clock = clock
@@ -193,16 +197,9 @@ class Calls:
         """
         where = f"{self._endpoint.name}: {rpc}"
         while True:
-            came_at = self._clock.now()
-            place = await self._turns.take()
-            now = self._clock.now()
-            self._ends += now - came_at
-            timeout = max(min(self._timeout, self._ends - now), 0.001)
+            place, timeout = await self._turn()
             try:
-                try:
-                    answer = await getattr(self._endpoint, rpc)(argument, timeout)
-                finally:
-                    self._turns.give_back(place)
+                answer = await getattr(self._endpoint, rpc)(argument, timeout)
             except grpc.RpcError as error:
                 if not _stayed_here(error):
                     self._sent = True
@@ -210,6 +207,8 @@ class Calls:
                 if error.code() is unfit:
                     return None
                 trouble = self._translated(error, where)
+                if trouble.slow and rpc != "commit":  # which may wait for others
+                    self._turns.refuse(trouble.reason)
                 trouble.__cause__ = error if ids.are_plain() else None  # it may name a lock
                 if not (isinstance(trouble, RecordBusy) or _for_parents_connection(error)):
                     if not (repeat and isinstance(trouble, ConnectionBroken)):
@@ -222,7 +221,18 @@ class Calls:
                 self._sent = True
                 self._unanswered = False
                 return answer
+            finally:
+                if place:
+                    self._turns.give_back(place)
             await self.wait_or_raise(trouble)
+
+    async def _turn(self) -> tuple[Place | None, float]:
+        """Return the place of an RPC, and its time-out."""
+        came_at = self._clock.now()
+        place = None if self._hurry else await self._turns.take()
+        now = self._clock.now()
+        self._ends += now - came_at
+        return place, max(min(self._timeout, self._ends - now), 0.001)
 
     def _translated(self, error: Any, where: str) -> StoreUnavailable:
         code = error.code()

@@ -230,7 +230,7 @@ class DatastoreStore(WaitingStore):
         timeout = self.timeout / 4 if hurry else self.timeout
         name = row_name(self._prefix, lock_id)
         parts = await self._channel.endpoint(), self._turns, self._kind, name
-        return Calls(*parts, self._clock, timeout)
+        return Calls(*parts, self._clock, timeout, hurry=hurry)
 
 
 async def _living(calls: Calls) -> Row | None:

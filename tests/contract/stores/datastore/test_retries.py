@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,11 +13,12 @@ import pytest
 
 from tests.contract.stores.datastore.cases import CASES, STEPS, Case, fails
 from tests.contract.stores.datastore.conftest import Rig, read
-from tests.contract.stores.datastore.faulty import lost, preceded_by, refused
+from tests.contract.stores.datastore.faulty import RpcError, lost, preceded_by, refused
 from tests.leases import existing
 from userlock.lock.store import RecordBusy, StoreUnavailable
 from userlock.stores.datastore import TIMEOUT
 from userlock.stores.pool import Turns
+from userlock.stores.stream import Place
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 SLOW = grpc.StatusCode.DEADLINE_EXCEEDED
@@ -169,10 +171,34 @@ class TestDeletingDeadRows:
         assert rig.faulty_store.create("ann", b"second", 60) is None
 
 
+@pytest.mark.parametrize("bounded", [True, False])
+def test_a_crowd_does_not_wait_for_a_hanging_server_one_by_one(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, bounded: bool
+) -> None:
+    """Those that wait for their turn fail with the first that finds out."""
+    if not bounded:
+        monkeypatch.setattr(Turns, "refuse", lambda *_: None)
+    turns = rig.faulty_store._turns = Turns[Place](1)
+
+    def slow(_: Callable[[], Any]) -> Any:
+        while len(turns._waiters) < 3 and len(rig.faulty.calls) == 1:
+            os.sched_yield()
+        raise RpcError(SLOW, "")
+
+    def read(_: int) -> None:
+        with pytest.raises(StoreUnavailable, match="DEADLINE"):
+            rig.faulty_store.read("ann")
+
+    rig.faulty.faults[:] = [slow] * 4
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(read, range(4)))
+    assert len(rig.faulty.calls) == (1 if bounded else 4)
+
+
 @pytest.mark.parametrize(("most", "at_once"), [(4, 4), (16, 12)], ids=["bounded", "not bounded"])
 def test_a_crowd_takes_turns(rig: Rig, most: int, at_once: int) -> None:
     """With too many RPCs at once a server is late, which looks like an outage."""
-    rig.faulty_store._turns = Turns(most)
+    rig.faulty_store._turns = Turns[Place](most)
     under_way: list[int] = []
     full, seen = threading.Event(), []
 
