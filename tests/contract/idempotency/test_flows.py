@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextvars
+import functools
 import random
 import re
 from collections.abc import Callable
@@ -327,10 +328,14 @@ def test_a_last_transaction_that_is_refused(flows: Flows, completable: bool) -> 
 
 
 def test_a_function(flows: Flows) -> None:
-    ran = []
+    ran: list[int] = []
+
+    def with_log(function: Any) -> Any:
+        return functools.wraps(function)(lambda flow, *, cents: function(flow, ran, cents))
 
     @flows.function
-    def refund(flow: Flow, cents: int) -> dict[str, int]:
+    @with_log
+    def refund(flow: Flow, ran: list[int], cents: int) -> dict[str, int]:
         ran.append(cents)
         return {"refunded": cents}
 
