@@ -40,7 +40,7 @@ from userlock.ndb.owners import is_root_of, micros_now, namespaces, owner_of
 from userlock.ndb.transactions import is_conflict
 from userlock.outbox.rows import JobRow, dead_jobs, decoded, own_job_key
 from userlock.outbox.waking import Due, Waker, text_of
-from userlock.outbox.worker import batch_scope, wake_next
+from userlock.outbox.worker import batch_scope, next_of
 
 log = logging.getLogger(__name__)
 
@@ -305,7 +305,7 @@ class DeadLetters:
         If it held up its owner's later jobs, they go on.
         """
         row = self._delete(own_job_key(key), stamp, died_by)
-        wake_next(row, self._waker, self._clock)
+        self._waker.wake(next_of(row, self._clock))
         return row is not None
 
     def purge(self, cause: str = "", *, died_by: float | None = None) -> Iterator[str]:
@@ -333,7 +333,7 @@ class DeadLetters:
                         blocker = row if row.queued is not None else blocker
                         yield text_of(key)
             finally:  # the caller may have had enough
-                wake_next(blocker, self._waker, self._clock)
+                self._waker.wake(next_of(blocker, self._clock))
 
     def _delete(self, key: Any, stamp: int | None, died_by: float) -> Any:
         """Delete a dead letter; return its row, or None if it is not the one that is meant."""
