@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from google.cloud import datastore as plain_datastore
 from google.cloud import ndb
 
 import userlock
@@ -181,22 +180,6 @@ def test_a_tier_whose_engine_is_down_does_not_hold_up_another(
     for _ in range(2):
         assert outbox.relay().refused == 6
     assert len(box.mailbox.messages) == 1
-
-
-@pytest.mark.parametrize("data", [b"{", b"[]", b"{}", None])
-def test_nor_does_a_malformed_row(
-    box: Box, note: Any, ndb_client: ndb.Client, caplog: pytest.LogCaptureFixture, data: Any
-) -> None:
-    first = next(name for name in map(str, range(100)) if _shard(name) == _shard("ann"))
-    key = note.stage_now(first).key
-    note.stage_now("ann")
-    client = plain_datastore.Client(project=ndb_client.project)
-    entity = client.get(ndb.Key(urlsafe=key)._key)
-    entity["data"] = data
-    client.put(entity)
-    box.mailbox.messages.clear()
-    assert [box.outbox.relay().woken for _ in range(2)] == [1, 0]
-    assert f"{ndb.Key(urlsafe=key).id()}') is malformed" in caplog.text
 
 
 def test_contention_at_one_job_does_not_hold_up_others(
