@@ -173,8 +173,7 @@ class Relay:
         woken = [row for row in rows if row.key in taken]
         self._asked.update(_owner(row.key) for row in woken)
         if woken:
-            if not self._push_back(lease, woken):
-                woken = []
+            woken = woken[: self._push_back(lease, woken)]
         elif rows and len(self.waker.engines) == 1:
             more = False  # it takes none now
         self._woken += len(woken)
@@ -200,8 +199,11 @@ class Relay:
             cursor = keys.cursor_after()
         return cursor, False
 
-    def _push_back(self, lease: Any, rows: list[Any]) -> bool:
-        """Renew the lease, and let the jobs be looked after later. Return False for contention."""
+    def _push_back(self, lease: Any, rows: list[Any]) -> int:
+        """Renew the lease, and let the jobs be looked after later, up to contention at some.
+
+        Return how many are.
+        """
         now = micros_now(self.clock)
         for row in rows:
             again = _AGAIN_SECONDS[min(row.tries, len(_AGAIN_SECONDS) - 1)]
@@ -217,9 +219,9 @@ class Relay:
         except GoogleAPIError as error:
             if not is_conflict(error):
                 raise
-            log.warning("%d jobs stay due: %s", len(rows), failure_text(error))
-            return False
-        return True
+            log.warning("%d jobs stay due: %s", len(rows) - first, failure_text(error))
+            return first
+        return len(rows)
 
     def _take(self, shard: int) -> Any:
         """Return the row of a shard's lease, which this relay has now; None: another one has it."""

@@ -93,10 +93,16 @@ def test_all_shards_and_many_batches(box: Box, note: Any, monkeypatch: pytest.Mo
     assert box.outbox.relay().woken == 0
 
 
-def test_long_jobs_that_no_commit_could_carry_together(box: Box, note: Any) -> None:
+def test_long_jobs_that_no_commit_could_carry_together(
+    box: Box, note: Any, datastore: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for _ in range(12):
         note.stage_now("ann", "x" * 890_000)
     assert [box.outbox.relay().woken for _ in range(2)] == [12, 0], "they are pushed back"
+    box.clock.advance(1000)
+    monkeypatch.setattr(direct, "again", lambda function: function)
+    with datastore.faults.abort(1, kind="UserLockJob", skip=1):
+        assert box.outbox.relay()[:2] == (8, 4), "contention at the second commit"
 
 
 @pytest.mark.parametrize("turn", [1, 100], ids=["in turns", "the control"])
