@@ -229,8 +229,9 @@ def flaw_of(row: Any) -> str:
     """Return what is malformed in a row, in a word; empty if it is whole."""
     try:
         fields: dict[str, Any] = row.fields
+        defaults = JobRow().fields
         for name, value in fields.items():
-            right = isinstance(value, _TYPES.get(name) or type(JobRow._defaults[name]))
+            right = isinstance(value, _TYPES.get(name) or type(defaults[name]))
             if not right or (isinstance(value, int) and not 0 <= value < _TOO_MUCH):
                 return name
         return "" if is_root_of(row.key.root(), row.owner) else "owner"
