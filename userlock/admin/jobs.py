@@ -40,6 +40,7 @@ from userlock.outbox.rows import (
     MOST_ERROR,
     JobRow,
     decoded,
+    flaw_of,
     is_name,
     job_key,
     own_job_key,
@@ -118,6 +119,9 @@ class Why(NamedTuple):
 
 def explain(letter: Letter, wall: float) -> Why:
     """Return why a job does not run at this moment, or that it does. In an ndb context."""
+    if letter.flaw:
+        fix = "To fix it: repair or delete the entity in Datastore."
+        return Why(f"Its row is malformed ({letter.flaw}). {fix}")
     if letter.dead:
         return Why("It is dead: it runs again if it is redriven.")
     if letter.running:
@@ -129,19 +133,25 @@ def explain(letter: Letter, wall: float) -> Why:
     earlier = _holding_up(letter)
     if earlier is not None:
         first = letter_of(earlier)
+        if first.flaw:
+            told = "A job of its owner, whose row is malformed, may hold it up."
+            return Why(told, reference(first))
         which = _HOLDS_UP[state_of(first, wall)]
         return Why(f"An earlier job of its owner holds it up, which {which}.", reference(first))
     return Why(f"It has been due for {span(wall - letter.ready_at)}, and waits for a worker.")
 
 
 def _holding_up(letter: Letter) -> Any:
-    """Return the row that holds up a due one, by the rules of `worker.py`; None if none does."""
-    key = job_key(letter.key)
-    rows = [
-        row
-        for row in queued_jobs(letter.outbox, key.root()).iter(**_FRESH)
-        if row.key == key or row.attempts or row.first_error is not None or row.dead
-    ]
+    """Return the row that holds up a due one, by the rules of `worker.py`; None if none does.
+
+    A malformed one may hold up all.
+    """
+    key, rows = job_key(letter.key), []
+    for row in queued_jobs(letter.outbox, key.root()).iter(**_FRESH):
+        if flaw_of(row):
+            return row
+        if row.key == key or row.attempts or row.first_error is not None or row.dead:
+            rows.append(row)
     rows.sort(key=lambda row: row.rank)
     return rows[0] if any(row.key == key for row in rows[1:]) else None
 
@@ -181,6 +191,8 @@ class Chosen(NamedTuple):
 
 
 def state_of(letter: Letter, wall: float) -> str:
+    if letter.flaw:
+        return "malformed"
     if letter.dead:
         return "dead"
     if letter.running:
@@ -215,7 +227,8 @@ def without_owner(owner: str, text: str) -> str:
 
 
 def facts(letter: Letter, wall: float) -> Facts:
-    late = None if letter.dead or letter.running else max(wall - letter.ready_at, 0.0)
+    state = state_of(letter, wall)
+    late = max(wall - letter.ready_at, 0.0) if state in ("due", "later") else None
     return {
         "key": letter.key if ids.are_plain() else None,
         "name": str(job_key(letter.key).id()),
@@ -223,7 +236,7 @@ def facts(letter: Letter, wall: float) -> Facts:
         "owner": ids.exact(letter.owner),
         "job": legible(letter.job, _SHOWN_NAME),
         "call": call_of(letter),
-        "state": state_of(letter, wall),
+        "state": state,
         "tier": legible(letter.tier, _SHOWN_NAME),
         "attempts": letter.attempts,
         "redriven": letter.redriven,
@@ -394,9 +407,9 @@ def show(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) ->
     """Show all about one job.
 
     The JSON document has key, name (the part of the key without the owner), namespace, owner,
-    job, call, state (due, later, running, dead), tier, attempts, redriven, staged, ready,
-    late_seconds, cause, died, blocks (dead, it holds up its owner's later jobs), first_error
-    and last_error (text, at) and why (it does not run).
+    job, call, state (due, later, running, dead, malformed), tier, attempts, redriven, staged,
+    ready, late_seconds, cause, died, blocks (dead, it holds up its owner's later jobs),
+    first_error and last_error (text, at) and why (it does not run).
     """
     wall = invocation.console.clock.wall()
     letter = read(_usable_key(options))

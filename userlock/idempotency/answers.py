@@ -11,6 +11,9 @@ from userlock.json_values import check, written
 #: About who asks, or when: the user, or the same client later, gets another answer.
 _OF_ONE_REQUEST = frozenset({401, 403, 407, 408, 425, 429})
 
+#: They have no body (RFC 9110): servers refuse one.
+_WITHOUT_BODY = frozenset({204, 205, 304})
+
 #: Kept with an answer. All others are of one request alone: cookies, dates, lengths, limits.
 KEPT_HEADERS = {
     *("cache-control", "content-disposition", "content-encoding", "content-language"),
@@ -46,7 +49,7 @@ def json_answer(value: Any, status: int = 200) -> Answer:
         check(value, "the answer")
     except ValueError as error:
         raise ValueError(f"{error}. To fix it: give strings, numbers, lists and dicts") from None
-    if value is None and status in (204, 304):  # which have no body: servers refuse one
+    if status in _WITHOUT_BODY:
         return Answer(status, (), b"")
     return Answer(status, (("Content-Type", "application/json"),), written(value))
 
@@ -61,12 +64,17 @@ def is_kept(status: int) -> bool:
     return 200 <= status < 500 and status not in _OF_ONE_REQUEST
 
 
-def check_status(status: int) -> int:
-    """Return the status of an answer that is kept, and so ends its request, or raise ValueError."""
+def check_status(status: int, *, body: bool = False) -> int:
+    """Return the status of an answer that is kept, and so ends its request, or raise ValueError.
+
+    `body`: whether the answer has one.
+    """
     if isinstance(status, bool) or not isinstance(status, int) or not is_kept(status):
         never = ", ".join(map(str, sorted(_OF_ONE_REQUEST)))
         raise ValueError(
             f"the answer of a finished request has a status from 200 to 499, but none of {never}; "
             f"not {status!r:.80}"
         )
+    if body and status in _WITHOUT_BODY:
+        raise ValueError(f"an answer with the status {status} has no body. To fix it: give another")
     return status

@@ -65,9 +65,9 @@ class End:
 
         Raises:
             ValueError: JSON would not give the value back as it is, or the status is of no answer
-                that is kept: those are from 200 to 499.
+                that is kept: those are from 200 to 499. With 204, 205 and 304 the value is None.
         """
-        self.answer = json_answer(value, check_status(status))
+        self.answer = json_answer(value, check_status(status, body=value is not None))
 
 
 class Flow:
@@ -190,12 +190,12 @@ class Flow:
             LockTimeout: the user's lock was not free in time. The reply is stored.
             FlowTakenOver, FlowChanged, NotStorable: as for `phase`. The call may have been made.
             RuntimeError: as for `phase`.
-            ValueError: a status in `final` is none from 200 to 499.
+            ValueError: a status in `final` is none from 200 to 499, or has no body.
         """
         check_bool("detail", detail)
         check_count("attempts", attempts, least=1)
         check_kind("final", final, Mapping | None, "a mapping of errors to statuses")
-        final = {kind: check_status(status) for kind, status in (final or {}).items()}
+        final = {kind: check_status(each, body=True) for kind, each in (final or {}).items()}
         check_errors("final=", final)
         check_kind("transient", transient, tuple | list, "a tuple of classes of errors")
         check_errors("transient=", transient)

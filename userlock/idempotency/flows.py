@@ -130,7 +130,7 @@ class Flows:
             known = name or name_of_function(function)
             check_function(known, function)
             self.register(known, lambda flow: function(flow, **flow.params), keep_hours)
-            signature = inspect.signature(function)
+            signature = inspect.signature(function, follow_wrapped=False)
 
             @functools.wraps(function)
             def call(user_id: str, idempotency_key: str, /, **params: Any) -> Any:

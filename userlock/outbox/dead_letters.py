@@ -25,22 +25,19 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from google.api_core.exceptions import InvalidArgument
 from google.cloud import ndb
-from google.cloud.ndb.exceptions import BadValueError
 
 from userlock.arguments import check_count, check_number, check_seconds
 from userlock.clock import Clock
-from userlock.errors import CommitInDoubt, LockIdError, LockTimeout
-from userlock.ids import quoted
+from userlock.errors import CommitInDoubt, LockTimeout
 from userlock.lock.api import global_lock
 from userlock.lock.service import LockService
 from userlock.ndb.commits import MAX_GROUPS
-from userlock.ndb.owners import is_root_of, micros_now, namespaces, owner_of
+from userlock.ndb.owners import micros_now, namespaces, owner_of
 from userlock.ndb.transactions import is_conflict
-from userlock.outbox.rows import JobRow, dead_jobs, decoded, own_job_key
+from userlock.outbox.rows import OF_ROW, JobRow, dead_jobs, decoded, flaw_of, own_job_key, report
 from userlock.outbox.waking import Due, Waker, text_of
-from userlock.outbox.worker import batch_scope, wake_next
+from userlock.outbox.worker import batch_scope, next_of
 
 log = logging.getLogger(__name__)
 
@@ -58,11 +55,6 @@ _WAKE_SECONDS = 2.0
 _LEAST_RATE = 1e-6
 #: A redrive that is stopped ends within this time. In seconds.
 _NAP_SECONDS = 0.2
-#: The errors of a malformed row: of Python, ndb, the lock and Datastore.
-_OF_ROW = (
-    *(TypeError, ValueError, AttributeError, LookupError, ArithmeticError),
-    *(BadValueError, LockIdError, InvalidArgument),
-)
 
 
 class Letter(NamedTuple):
@@ -90,6 +82,7 @@ class Letter(NamedTuple):
     blocks: bool  # whether, dead, it holds up its owner's later jobs
     stamp: int  # another one after each write of the row
     rank: tuple[int, int]  # its place among its owner's jobs
+    flaw: str  # what is malformed in its row, and the rest then not known; empty if it is whole
 
     @property
     def dead(self) -> bool:
@@ -109,15 +102,12 @@ class Letter(NamedTuple):
 
 def letter_of(row: Any) -> Letter:
     """Return a row for people; of a malformed one what its key and its indexes tell."""
-    try:
-        return _letter_of(row)
-    except (TypeError, ValueError):
-        owner, seen = owner_of(row.key.root()), {"dead": row.dead, "queued": row.queued}
-        known = {"owner": owner, "job": "(malformed)", "ready_at": 0, "staged_at": 0}
-        return _letter_of(JobRow(key=row.key, **seen, **known))
-
-
-def _letter_of(row: Any) -> Letter:
+    flaw = flaw_of(row)
+    if flaw:
+        seen = {name: getattr(row, name) for name in ("key", "write_id", "due", "queued", "dead")}
+        outbox = (row.dead or row.due or "").partition("|")[0]
+        known = {"outbox": outbox, "owner": owner_of(row.key.root()), "job": "(malformed)"}
+        row = JobRow(**seen, **known, ready_at=0, staged_at=0)
     same = ("outbox", "job", "tier", "attempts", "redriven", "cause", "rank")
     times = ("staged_at", "ready_at", "died_at", "first_error_at", "last_error_at")
     return Letter(
@@ -131,6 +121,7 @@ def _letter_of(row: Any) -> Letter:
         running=bool(row.claim),
         blocks=row.dead is not None and row.queued is not None,
         stamp=row.write_id or 0,
+        flaw=flaw,
         **{name: getattr(row, name) for name in same},
         **{name: getattr(row, name) / 1e6 for name in times},
     )
@@ -271,9 +262,9 @@ class DeadLetters:
                 return set().union(*redriven), set().union(*waiting)
             if is_conflict(error):
                 return set(), set(keys)
-            if not isinstance(error, _OF_ROW):
+            if not isinstance(error, OF_ROW):
                 raise
-            _report(keys[0], "redriven", error)
+            report(keys[0], "redriven", type(error).__name__)
             return set(), set()
         self._wake(rows)
         return {row.key for row in rows}, busy
@@ -284,8 +275,8 @@ class DeadLetters:
         for row in ndb.get_multi(keys, use_cache=False):
             if not self._is_meant(row, stamp, died_by):
                 continue
-            if not is_root_of(row.key.root(), row.owner):
-                raise ValueError("a row's owner is not that of its key")
+            if flaw_of(row):
+                raise ValueError("the row is malformed")
             row.dead, row.died_at = None, 0
             row.enqueue()
             row.attempts = row.tries = 0
@@ -305,7 +296,7 @@ class DeadLetters:
         If it held up its owner's later jobs, they go on.
         """
         row = self._delete(own_job_key(key), stamp, died_by)
-        wake_next(row, self._waker, self._clock)
+        self._waker.wake(next_of(row, self._clock))
         return row is not None
 
     def purge(self, cause: str = "", *, died_by: float | None = None) -> Iterator[str]:
@@ -325,15 +316,15 @@ class DeadLetters:
                     except Exception as error:
                         if is_conflict(error):
                             continue  # it is left
-                        if not isinstance(error, _OF_ROW):
+                        if not isinstance(error, OF_ROW):
                             raise
-                        _report(key, "purged", error)
+                        report(key, "purged", type(error).__name__)
                         continue
                     if row is not None:
                         blocker = row if row.queued is not None else blocker
                         yield text_of(key)
             finally:  # the caller may have had enough
-                wake_next(blocker, self._waker, self._clock)
+                self._waker.wake(next_of(blocker, self._clock))
 
     def _delete(self, key: Any, stamp: int | None, died_by: float) -> Any:
         """Delete a dead letter; return its row, or None if it is not the one that is meant."""
@@ -401,15 +392,3 @@ def _batches(keys: Iterable[Any], number: int) -> Iterator[list[Any]]:
     keys = iter(keys)
     while some := list(itertools.islice(keys, number)):
         yield some
-
-
-def _report(key: Any, done: str, error: Exception) -> None:
-    # Without the error's text, which may quote the row.
-    log.error(
-        "dead job %s of %s was not %s: its row is malformed (%s). To fix it: repair or delete the "
-        "entity in Datastore",
-        key.id(),
-        quoted(owner_of(key.root()) or "?"),
-        done,
-        type(error).__name__,
-    )

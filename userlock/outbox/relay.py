@@ -23,6 +23,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import functools
 import logging
 import random
 import secrets
@@ -34,11 +35,10 @@ from google.cloud import ndb
 
 from userlock.clock import Clock
 from userlock.errors import StaleWriteError
-from userlock.ids import show_key
 from userlock.ndb.direct import swap
 from userlock.ndb.owners import SHARDS, in_namespace, micros_now, namespaces
 from userlock.ndb.transactions import call_to_end, failure_text, is_conflict
-from userlock.outbox.rows import RelayRow, due_jobs, has_jobs
+from userlock.outbox.rows import RelayRow, due_jobs, flaw_of, has_jobs, report
 from userlock.outbox.waking import Due, Waker
 
 log = logging.getLogger(__name__)
@@ -60,6 +60,8 @@ _AGAIN_SECONDS = (60.0, 120.0, 240.0, 480.0, 900.0)
 _CHORES_SECONDS = 60.0
 #: The pause between two rounds of a relay that runs on: short after work, longer when idle.
 IDLE_SECONDS = (1.0, 20.0)
+#: The malformed rows that a relay remembers.
+_MOST_REPORTED = 1_000
 #: Of rows that others change.
 _FRESH: Any = {"use_cache": False, "use_global_cache": False}
 
@@ -87,6 +89,7 @@ class Relay:
 
     def __post_init__(self) -> None:
         self._token = secrets.token_hex(12)
+        self._report = functools.lru_cache(_MOST_REPORTED)(report)  # each once
 
     def run_once(self, *, seconds: float = 50.0) -> Relayed:
         """Look through all namespaces and shards once, in an ndb context; end after that time."""
@@ -164,19 +167,25 @@ class Relay:
             if not more:
                 return None
         rows, cursor, more = jobs.fetch_page(_BATCH, start_cursor=start, **_FRESH)
-        rows = [row for row in rows if self._has_share(row.key) and _is_whole(row)]
+        rows = [row for row in rows if self._has_share(row.key) and self._is_whole(row)]
         due = [Due(row.key, row.tier) for row in rows]
         taken = self.waker.wake(due, timeout=_WAKE_SECONDS)
         woken = [row for row in rows if row.key in taken]
         self._asked.update(_owner(row.key) for row in woken)
         if woken:
-            if not self._push_back(lease, woken):
-                woken = []
+            woken = woken[: self._push_back(lease, woken)]
         elif rows and len(self.waker.engines) == 1:
             more = False  # it takes none now
         self._woken += len(woken)
         self._refused += len(rows) - len(woken)
         return cursor if more else None
+
+    def _is_whole(self, row: Any) -> bool:
+        """Return whether a row is not malformed: the others do not wait for its repair."""
+        flaw = flaw_of(row)
+        if flaw:
+            self._report(row.key, "asked for", flaw)
+        return not flaw
 
     def _has_share(self, key: Any) -> bool:
         return self._asked[_owner(key)] < _SHARE
@@ -190,8 +199,11 @@ class Relay:
             cursor = keys.cursor_after()
         return cursor, False
 
-    def _push_back(self, lease: Any, rows: list[Any]) -> bool:
-        """Renew the lease, and let the jobs be looked after later. Return False for contention."""
+    def _push_back(self, lease: Any, rows: list[Any]) -> int:
+        """Renew the lease, and let the jobs be looked after later, up to contention at some.
+
+        Return how many are.
+        """
         now = micros_now(self.clock)
         for row in rows:
             again = _AGAIN_SECONDS[min(row.tries, len(_AGAIN_SECONDS) - 1)]
@@ -207,9 +219,9 @@ class Relay:
         except GoogleAPIError as error:
             if not is_conflict(error):
                 raise
-            log.warning("%d jobs stay due: %s", len(rows), failure_text(error))
-            return False
-        return True
+            log.warning("%d jobs stay due: %s", len(rows) - first, failure_text(error))
+            return first
+        return len(rows)
 
     def _take(self, shard: int) -> Any:
         """Return the row of a shard's lease, which this relay has now; None: another one has it."""
@@ -232,15 +244,6 @@ class Relay:
 
     def _note_lease(self, row: Any, until: int) -> None:
         row.token, row.until = self._token if until else "", until
-
-
-def _is_whole(row: Any) -> bool:
-    """Return whether a row is not malformed: the others of its shard do not wait for its repair."""
-    try:
-        return row.standing is not None and row.tries >= 0
-    except (TypeError, ValueError) as error:
-        log.error("job %s is malformed (%s)", show_key(row.key), type(error).__name__)
-        return False
 
 
 def _owner(key: Any) -> tuple[str, str]:

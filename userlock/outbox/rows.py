@@ -18,23 +18,37 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import re
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from google.api_core.exceptions import InvalidArgument
 from google.cloud import ndb
+from google.cloud.ndb.exceptions import BadValueError
 
 from userlock.arguments import check_kind
-from userlock.errors import JobArgumentsRefused
+from userlock.errors import JobArgumentsRefused, LockIdError
+from userlock.ids import quoted
 from userlock.json_values import check, written
 from userlock.ndb.client import is_foreign
 from userlock.ndb.direct import Field, PackedModel
 from userlock.ndb.model import Model, WriteIdProperty
-from userlock.ndb.owners import OwnerRow, is_below_root, key_below, shard_index, shard_query
+from userlock.ndb.owners import (
+    OwnerRow,
+    is_below_root,
+    is_root_of,
+    key_below,
+    owner_of,
+    shard_index,
+    shard_query,
+)
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import version_of
 from userlock.words import legible
+
+log = logging.getLogger(__name__)
 
 #: The length of a cause, and of an error's text.
 _MOST_CAUSE = 300
@@ -190,6 +204,52 @@ class PeriodRow(Model):
     @classmethod
     def _get_kind(cls) -> str:
         return "UserLockPeriod"
+
+
+# --- malformed rows -----------------------------------------------------------------------------
+
+#: The errors of a malformed row: of Python, ndb, the lock and Datastore.
+OF_ROW = (
+    *(TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError),
+    *(BadValueError, LockIdError, InvalidArgument),
+)
+#: The types of the fields that have None as their default; all others have that of theirs.
+_TYPES: dict[str, Any] = {
+    **dict.fromkeys(("owner", "name", "first_error", "last_error"), str | None),
+    "job": str,
+    "arguments": bytes,
+    "ready_at": int,
+    "staged_at": int,
+}
+#: More than a time or a version, in microseconds. An index has room for 16 digits.
+_TOO_MUCH = 10**16
+
+
+def flaw_of(row: Any) -> str:
+    """Return what is malformed in a row, in a word; empty if it is whole."""
+    try:
+        fields: dict[str, Any] = row.fields
+        defaults = JobRow().fields
+        for name, value in fields.items():
+            right = isinstance(value, _TYPES.get(name) or type(defaults[name]))
+            if not right or (isinstance(value, int) and not 0 <= value < _TOO_MUCH):
+                return name
+        return "" if is_root_of(row.key.root(), row.owner) else "owner"
+    except OF_ROW as error:
+        return type(error).__name__
+
+
+def report(key: Any, done: str, flaw: str) -> None:
+    """Log that something was not done to a job, as its row is malformed."""
+    # Without an error's text, which may quote the row.
+    log.error(
+        "job %s of %s was not %s: its row is malformed (%s). To fix it: repair or delete the "
+        "entity in Datastore",
+        key.id(),
+        quoted(owner_of(key.root()) or "?"),
+        done,
+        flaw,
+    )
 
 
 # --- queries ------------------------------------------------------------------------------------

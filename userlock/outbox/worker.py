@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from google.cloud import ndb
+from google.cloud.ndb.context import get_context
 
 from userlock import errors
 from userlock.clock import Clock
@@ -262,7 +263,13 @@ class Worker:
         self._free_name(row, row.name_key)
         key.delete()
         if row.first_error is not None:  # it has failed
-            after_commit(lambda: wake_next(row, self.waker, self.clock))
+
+            def look() -> None:
+                # While the context is open. The locks may be left in an event loop, without one.
+                due = next_of(row, self.clock)
+                after_commit(lambda: self.waker.wake(due))
+
+            get_context().call_on_commit(look)
         return True
 
     def _claim(self, key: Any, tenure: HeldLock | None, row: Any = None) -> _Claim | None:
@@ -473,20 +480,21 @@ class Worker:
             self.waker.wake([Due(row.key, row.tier, pause)])
 
 
-def wake_next(gone: Any, waker: Waker, clock: Clock) -> None:
-    """Let the jobs go on that a deleted one held up: their own messages had no effect.
+def next_of(gone: Any, clock: Clock) -> list[Due]:
+    """Return a job that a deleted one held up: their own messages had no effect. One runs all.
 
-    Never raises: the relay sends messages as well, but later.
+    Looks at few, once the deletion is committed. Never raises: the relay asks as well, but later.
     """
     if gone is None or gone.queued is None:
-        return
+        return []
     try:
-        job = Queue(gone.outbox, gone.key.root()).first(micros_now(clock))
+        few, _ = JobRow.some_below(gone.key.root(), "queued", gone.outbox, _FEW)
+        now = micros_now(clock)
+        ready = [row for row in few if row.dead is None and row.is_ready(now)]
+        return [Due(row.key, row.tier) for row in ready[:1]]
     except Exception:
         log.warning("jobs of %s wait for the relay", quoted(gone.owner), exc_info=True)
-        return
-    if job is not None:
-        waker.wake([Due(job.key, job.tier)])
+        return []
 
 
 def batch_scope(service: LockService | None, request: str) -> Any:

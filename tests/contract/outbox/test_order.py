@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import functools
 from typing import Any
 
 import pytest
 from google.cloud import ndb
 
+import userlock
 from tests.contract.ndb.servers import Wire
 from tests.contract.outbox.conftest import Box, Mailbox
 from userlock.lock.api import global_lock
@@ -164,7 +167,7 @@ def test_a_failing_job_holds_up_its_owner_only(
     assert ran == [2, 1], "dead, it is passed"
 
 
-@pytest.mark.parametrize("end", ["redrive", "purge", "cancel"])
+@pytest.mark.parametrize("end", ["redrive", "purge", "cancel", "cancel in a task"])
 def test_a_dead_job_may_block_until_it_is_redriven_or_removed(
     box: Box, note: Any, ran: list[Any], end: str
 ) -> None:
@@ -185,10 +188,24 @@ def test_a_dead_job_may_block_until_it_is_redriven_or_removed(
         assert [done for _, done in box.outbox.dead.redrive_all("")] == [True]
     elif end == "purge":
         assert len(list(box.outbox.dead.purge())) == 1
-    else:
+    elif end == "cancel":
         assert box.outbox.cancel(key)
+    else:
+        contextvars.Context().run(asyncio.run, _cancel_in_task(box, key))
     box.mailbox.deliver_all()
     assert ran == [1], "without the relay"
+
+
+async def _cancel_in_task(box: Box, key: str) -> None:
+    """The lock is left after the ndb context."""
+
+    def cancel() -> bool:
+        with box.outbox.context():
+            return box.outbox.cancel(key)
+
+    with userlock.scope(box.service):
+        async with global_lock("ann"):
+            assert await asyncio.to_thread(cancel)
 
 
 @pytest.mark.parametrize("head", ["failed", "unknown", "dead"])

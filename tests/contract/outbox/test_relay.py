@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from google.cloud import datastore as plain_datastore
 from google.cloud import ndb
 
 import userlock
@@ -94,10 +93,16 @@ def test_all_shards_and_many_batches(box: Box, note: Any, monkeypatch: pytest.Mo
     assert box.outbox.relay().woken == 0
 
 
-def test_long_jobs_that_no_commit_could_carry_together(box: Box, note: Any) -> None:
+def test_long_jobs_that_no_commit_could_carry_together(
+    box: Box, note: Any, datastore: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for _ in range(12):
         note.stage_now("ann", "x" * 890_000)
     assert [box.outbox.relay().woken for _ in range(2)] == [12, 0], "they are pushed back"
+    box.clock.advance(1000)
+    monkeypatch.setattr(direct, "again", lambda function: function)
+    with datastore.faults.abort(1, kind="UserLockJob", skip=1):
+        assert box.outbox.relay()[:2] == (8, 4), "contention at the second commit"
 
 
 @pytest.mark.parametrize("turn", [1, 100], ids=["in turns", "the control"])
@@ -181,22 +186,6 @@ def test_a_tier_whose_engine_is_down_does_not_hold_up_another(
     for _ in range(2):
         assert outbox.relay().refused == 6
     assert len(box.mailbox.messages) == 1
-
-
-@pytest.mark.parametrize("data", [b"{", b"[]", b"{}", None])
-def test_nor_does_a_malformed_row(
-    box: Box, note: Any, ndb_client: ndb.Client, caplog: pytest.LogCaptureFixture, data: Any
-) -> None:
-    first = next(name for name in map(str, range(100)) if _shard(name) == _shard("ann"))
-    key = note.stage_now(first).key
-    note.stage_now("ann")
-    client = plain_datastore.Client(project=ndb_client.project)
-    entity = client.get(ndb.Key(urlsafe=key)._key)
-    entity["data"] = data
-    client.put(entity)
-    box.mailbox.messages.clear()
-    assert [box.outbox.relay().woken for _ in range(2)] == [1, 0]
-    assert f"{ndb.Key(urlsafe=key).id()}') is malformed" in caplog.text
 
 
 def test_contention_at_one_job_does_not_hold_up_others(

@@ -18,7 +18,7 @@ import userlock
 from tests.contract.outbox.operators.conftest import Shop
 from tests.contract.outbox.operators.test_redrive import OWNERS, dead, redriven
 from userlock.errors import CommitInDoubt
-from userlock.outbox import dead_letters
+from userlock.outbox import rows
 from userlock.outbox.dead_letters import DeadLetters
 from userlock.outbox.rows import job_key
 from userlock.testing import ManualClock
@@ -152,11 +152,34 @@ MALFORMED: dict[str, dict[str, Any]] = {
     "no arguments, no owner": {"arguments": None, "owner": None},
     "an owner that is a list": {"owner": ["user04"]},
     "another owner than that of its key": {"owner": "user04"},
+    "a number that is no integer": {"tries": 1.5},
+    "a time that no clock shows": {"staged_at": 10**400},
+    "a tier that is a list": {"tier": ["a"]},
+    "data that are a number": {"data": 5},
+    "data that are too deep": {"data": b"[" * 100_000},
     "data that are no JSON": {"data": b"{"},
     "data that are no object": {"data": b"[]"},
     "no data": {"data": None},
     "an empty entity": {},
 }
+
+
+def damage(client: ndb.Client, healthy: Any, key: Any, how: str) -> None:
+    """Store a malformed row, under its own key or another one."""
+    plain = plain_datastore.Client(project=client.project)
+    stored = plain.get(healthy._key)
+    unindexed = tuple(stored.exclude_from_indexes)
+    entity = plain_datastore.Entity(key._key, exclude_from_indexes=unindexed)
+    changes = MALFORMED[how]
+    if changes and "data" not in changes:
+        data, _, payload = stored["data"].partition(b"\n")
+        given = {"arguments": payload, **changes}
+        fields = {each: given[each] for each in given.keys() - {"arguments"}}
+        data = json.dumps(json.loads(data) | fields).encode()
+        changes = {"data": data if given["arguments"] is None else data + b"\n" + payload}
+    indexes = {each: stored[each] for each in ("write_id", "due", "standing", "queued", "dead")}
+    entity.update({**stored, **changes} if changes else indexes)
+    plain.put(entity)
 
 
 @pytest.fixture(
@@ -170,19 +193,7 @@ def malformed(request: pytest.FixtureRequest, shop: Shop, ndb_client: ndb.Client
     (row,) = [row for row in shop.rows() if row.owner == owner]
     with shop.outbox.context():
         key = ndb.Key(row.key.kind(), "00" * 16, parent=row.key.root())
-    client = plain_datastore.Client(project=ndb_client.project)
-    healthy = client.get(row.key._key)
-    unindexed = tuple(healthy.exclude_from_indexes)
-    entity = plain_datastore.Entity(key._key, exclude_from_indexes=unindexed)
-    changes = MALFORMED[changed]
-    if changes and "data" not in changes:
-        data, _, payload = healthy["data"].partition(b"\n")
-        given = {"arguments": payload, **changes}
-        fields = {each: given[each] for each in given.keys() - {"arguments"}}
-        data = json.dumps(json.loads(data) | fields).encode()
-        changes = {"data": data if given["arguments"] is None else data + b"\n" + payload}
-    entity.update({**healthy, **changes} if changes else {"dead": "pay RuntimeError"})
-    client.put(entity)
+    damage(ndb_client, row.key, key, changed)
     return key
 
 
@@ -190,17 +201,33 @@ def test_a_malformed_row_stops_no_other(
     shop: Shop, malformed: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with shop.outbox.context():
-        assert len([each.call for each in shop.outbox.dead.list()]) >= 10
+        assert len([each.call for each in shop.outbox.dead.list() if each.stamp]) == 11
         for _ in range(2):
             list(shop.outbox.dead.redrive_all("", rate=10_000))
             assert [row.redriven for row in shop.rows() if row.key != malformed] == [1] * 10
-        left = shop.outbox.dead.count()
-        assert left <= 1
+        assert f"job {malformed.id()} of" in caplog.text
+        assert caplog.text.count("its row is malformed") == 2
         shop.put_dead(OWNERS[:9])
         assert len(list(shop.outbox.dead.purge())) >= 9
-        assert shop.outbox.dead.count() <= left
-    assert bool(left) == ("its row is malformed" in caplog.text)
-    assert not left or malformed.id() in caplog.text
+
+
+@pytest.mark.parametrize("how", MALFORMED)
+def test_nor_does_one_that_waits(
+    shop: Shop, ndb_client: ndb.Client, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    """It is logged once, and has a page of its own, to which that of another job links."""
+    keys = [shop.stage(shop.pay, "ann") for _ in range(2)]
+    with shop.outbox.context():
+        key = job_key(keys[0])
+        damage(ndb_client, key, key, how)
+        shop.engine.messages.clear()
+        relay = shop.outbox._new_relay()
+        assert [relay.run_once().woken for _ in range(2)] == [1, 0]
+    assert caplog.text.count("its row is malformed") == 1
+    pages = [shop.web.get(f"/userlock/outbox{each}") for each in ("", f"/{keys[0]}", f"/{keys[1]}")]
+    for text, page in zip(("Its row is", "Its row is", "may hold it up"), pages, strict=True):
+        assert text in page.text
+    assert shop.web.get("/userlock/outbox?owner=ann").text.count(keys[0]) >= 2
 
 
 def test_the_log_hides_owners(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
@@ -208,7 +235,7 @@ def test_the_log_hides_owners(shop: Shop, caplog: pytest.LogCaptureFixture) -> N
     shop.put_dead(["zoe.marker"])
     (row,) = shop.rows()
     with shop.outbox.context(), caplog.at_level(logging.DEBUG):
-        dead_letters._report(row.key, "redriven", ValueError("zoe.marker"))
+        rows.report(row.key, "redriven", "ValueError")
     assert "was not redriven" in caplog.text
     assert "zoe" not in caplog.text
 
