@@ -103,10 +103,10 @@ def test_a_record_has_room_for_so_many_waiters(mark: str) -> None:
     """Each poll parses it: a longer queue would take the time of all locks of the process."""
     record = Record(Stored(HEAD + crowd(40_000, mark) + done("4f01"), None, lapsed=False))
     assert len(record.waiters()) == MOST_WAITERS
-    assert record.full
+    assert not record.room
     assert record.released, "the holder's own entry counts wherever it is"
     few = Record(Stored(HEAD + crowd(MOST_WAITERS - 1, mark), None, lapsed=False))
-    assert (few.full, len(few.waiters())) == (False, MOST_WAITERS - 1)
+    assert (few.room, len(few.waiters())) == (1, MOST_WAITERS - 1)
 
 
 def test_a_waiter_adds_nothing_to_a_full_record() -> None:
