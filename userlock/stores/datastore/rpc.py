@@ -229,7 +229,11 @@ class Calls:
     async def _turn(self) -> tuple[Place | None, float]:
         """Return the place of an RPC, and its time-out."""
         came_at = self._clock.now()
-        place = None if self._hurry else await self._turns.take()
+        try:
+            place = None if self._hurry else await self._turns.take()
+        except StoreUnavailable as trouble:
+            trouble.sent = self._sent  # an earlier RPC of the verb may have been carried out
+            raise
         now = self._clock.now()
         self._ends += now - came_at
         return place, max(min(self._timeout, self._ends - now), 0.001)

@@ -15,7 +15,7 @@ from tests.contract.stores.datastore.cases import CASES, STEPS, Case, fails
 from tests.contract.stores.datastore.conftest import Rig, read
 from tests.contract.stores.datastore.faulty import RpcError, lost, preceded_by, refused
 from tests.leases import existing
-from userlock.lock.store import RecordBusy, StoreUnavailable
+from userlock.lock.store import NoConnection, RecordBusy, StoreUnavailable
 from userlock.stores.datastore import TIMEOUT
 from userlock.stores.pool import Turns
 from userlock.stores.stream import Place
@@ -64,6 +64,25 @@ class TestAppend:
         assert caught.value.sent
         left = rig.store.read("ann")
         assert (None if left is None else left.record) == next_one
+
+    def test_a_lost_reply_and_no_turn_to_look(
+        self, rig: Rig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The line may be there, and the caller has to know that."""
+        rig.store.create("ann", b"first", 60)
+        rig.faulty.faults[:] = [None, lost(UNAVAILABLE)]
+        take = rig.faulty_store._turns.take
+
+        async def third() -> Place:
+            if len(rig.faulty.calls) == 2:
+                raise NoConnection("all are in use")
+            return await take()
+
+        monkeypatch.setattr(rig.faulty_store._turns, "take", third)
+        with pytest.raises(NoConnection) as caught:
+            rig.faulty_store.append("ann", b"\nline")
+        assert caught.value.sent
+        assert read(rig.store).record == b"first\nline"
 
     def test_an_update_that_was_not_carried_out_is_sent_again(self, rig: Rig) -> None:
         rig.store.create("ann", b"first", 60)
