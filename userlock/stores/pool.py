@@ -43,6 +43,8 @@ _MOST_CONNECTING = 10.0
 #: often, as long as others get one. Those that give up would ask again, and make a crowd slower.
 PATIENCE = 1.0
 _MOST_WAITS = 10
+#: Of so many waiting callers each looks half as often: a crowd's looks take the time of its turns.
+_CROWD = 100
 
 _T = TypeVar("_T")
 _C = TypeVar("_C", bound=Stream)
@@ -100,11 +102,12 @@ class Turns(Generic[_T]):
         try:
             locked(self._mutex, self._queue, waiter)
             for _ in range(_MOST_WAITS):
-                turns, seconds, attempt = self._turns, PATIENCE, waiting_attempt.get()()
+                turns, attempt = self._turns, waiting_attempt.get()()
+                seconds = patience = PATIENCE * (1 + len(self._waiters) / _CROWD)
                 if attempt is not None:
                     seconds = min(seconds, attempt.left)
                 await waiter.bell.sleep(seconds)
-                if waiter not in self._waiters or turns == self._turns or seconds < PATIENCE:
+                if waiter not in self._waiters or turns == self._turns or seconds < patience:
                     break
         except BaseException:
             locked(self._mutex, self._waiters.pop, waiter, None)

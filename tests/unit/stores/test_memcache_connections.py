@@ -194,7 +194,10 @@ def test_another_thread_may_fail_to_connect_at_any_line() -> None:
 def test_a_queue_that_moves_is_waited_for(
     ahead: int, waits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A caller gives up if nobody has had a turn for a while, or after many turns of others."""
+    """A caller gives up if nobody has had a turn for a while, or after many turns of others.
+
+    The more wait, the less often each looks: of thousands, each second, there were no turns left.
+    """
     pool = pool_of(lambda: Client(), most=1)
     held = take(pool)
     others = [_Waiter[Connection]() for _ in range(ahead)]
@@ -205,6 +208,7 @@ def test_a_queue_that_moves_is_waited_for(
     class Late(Bell):
         async def sleep(self, seconds: float) -> None:
             nonlocal turns
+            assert seconds == pytest.approx(1 + (ahead + 1 - turns) / 100)
             if turns:
                 others[turns - 1].given = None  # and so its place is free
                 pool._hand_on()
