@@ -151,7 +151,11 @@ def test_different_values_have_different_rows() -> None:
     [
         (ndb.StringProperty, b"Caf\xc3\xa9", "Café"),
         (ndb.TextProperty, b"Summer", "Summer"),
-        (ndb.DateProperty, datetime.datetime(2024, 3, 14, 9, 30), datetime.date(2024, 3, 14)),
+        (
+            ndb.DateProperty,
+            datetime.datetime.fromisoformat("2024-03-14 09:30"),
+            datetime.date(2024, 3, 14),
+        ),
         (ndb.TimeProperty, datetime.time(9, 30, tzinfo=datetime.UTC), datetime.time(9, 30)),
     ],
 )
