@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from google.cloud import ndb
 
-from userlock.constraints.claims import LIST, Claim, ClaimRow, claims_of
+from userlock.constraints.claims import Claim, ClaimRow, claims_of, listed
 from userlock.errors import ConfigurationError, LockTimeout, NotUnique
 from userlock.lock.api import global_lock
 from userlock.lock.lease import Priority
@@ -46,6 +46,10 @@ class Problem(NamedTuple):
     holder: Any = None  # the key of the other entity, of a duplicate
     error: str = ""
     repaired: bool = False
+
+
+#: A key whose entity or row seems wrong, and a second look at it.
+_Suspect = tuple[Any, Callable[[], list[Problem]]]
 
 
 class Audit:
@@ -86,17 +90,43 @@ class Audit:
         """Give the problems of a model's entities, and of its rows."""
         for keys in self._batches(model.query()):
             self.entities += len(keys)
-            entities = [entity for entity in _get(keys) if entity is not None]
-            for entity, seen in zip(entities, _problems_of(entities), strict=True):
-                if seen:
-                    yield from self._tried(entity.key, functools.partial(self._look_again, entity))
+            yield from self._found(keys, self._look)
         kind = model._get_kind()
         query = ClaimRow.query(ClaimRow.constraint >= f"{kind}.", ClaimRow.constraint < f"{kind}/")
         for keys in self._batches(query.order(ClaimRow.constraint, ClaimRow.key)):
-            rows = [row for row in _get(keys) if row is not None]
-            self.rows += len(rows)
-            for key in _void(rows):
-                yield from self._tried(key, functools.partial(self._look_again_at_row, key))
+            self.rows += len(keys)
+            yield from self._found(keys, self._look_at_rows)
+
+    def _look(self, keys: list[Any]) -> list[_Suspect]:
+        entities = [entity for entity in _get(keys) if entity is not None]
+        seen = zip(entities, _problems_of(entities), strict=True)
+        return [
+            (entity.key, functools.partial(self._look_again, entity))
+            for entity, problems in seen
+            if problems
+        ]
+
+    def _look_at_rows(self, keys: list[Any]) -> list[_Suspect]:
+        void = _void([row for row in _get(keys) if row is not None])
+        return [(key, functools.partial(self._look_again_at_row, key)) for key in void]
+
+    def _found(
+        self, keys: list[Any], look: Callable[[list[Any]], list[_Suspect]]
+    ) -> Iterator[Problem]:
+        """Look at some together, or each alone if one cannot be read; again at what seems wrong."""
+        try:
+            suspects = look(keys)
+        except Exception as error:
+            if is_outage(error):
+                raise
+            if len(keys) == 1:
+                yield _failed(keys[0], error)
+            else:
+                for key in keys:
+                    yield from self._found([key], look)
+            return
+        for key, again in suspects:
+            yield from self._tried(key, again)
 
     def _batches(self, query: Any) -> Iterator[list[Any]]:
         cursor, more = None, True
@@ -122,9 +152,9 @@ class Audit:
         """Look at an entity in a transaction; put it again for a repair, with what is free."""
 
         def look() -> list[Problem]:
-            found = entity.key.get()
+            found = entity.key.get(use_cache=False)
             problems = [] if found is None else _problems_of([found])[0]
-            if not self._repair or all(each.what in (DUPLICATE, FAILED) for each in problems):
+            if not self._repair or all(each.what == DUPLICATE for each in problems):
                 return problems
             taken = {each.constraint for each in problems if each.what == DUPLICATE}
             unique = found._userlock_constraints
@@ -136,7 +166,7 @@ class Audit:
             return [each._replace(repaired=each.what != DUPLICATE) for each in problems]
 
         with self._locked(entity):
-            problems: list[Problem] = ndb.transaction(look)
+            problems: list[Problem] = ndb.transaction(look, read_only=not self._repair)
         return problems if self._repair else self._compared(entity, problems)
 
     @contextlib.contextmanager
@@ -175,14 +205,14 @@ class Audit:
 
     def _look_again_at_row(self, key: Any) -> list[Problem]:
         def look() -> list[Problem]:
-            row = key.get()
+            row = key.get(use_cache=False)
             if row is None or not _void([row]):
                 return []
             if self._repair:
                 row.key.delete()
             return [Problem(VOID, key, row.constraint, row.value or "", repaired=self._repair)]
 
-        problems: list[Problem] = ndb.transaction(look)
+        problems: list[Problem] = ndb.transaction(look, read_only=not self._repair)
         return problems
 
 
@@ -203,34 +233,25 @@ def _failed(key: Any, error: Exception) -> Problem:
 
 def _problems_of(entities: list[Any]) -> list[list[Problem]]:
     """Return the problems of each entity. One look-up, and one more if others have a value."""
-    claims: dict[Any, list[Claim]] = {}
-    failed: dict[Any, list[Problem]] = {}
-    for entity in entities:
-        try:
-            claims[entity.key] = claims_of(entity)
-        except Exception as error:
-            failed[entity.key] = [_failed(entity.key, error)]
+    claims = {entity.key: claims_of(entity) for entity in entities}
     rows = _get({claim.key for some in claims.values() for claim in some})
     rows = [row for row in rows if row is not None]
     void = _void(rows, entities)
     holders = {row.key: row.holder_key for row in rows if row.key not in void}
-    return [
-        failed.get(entity.key) or _problems_with(entity, claims[entity.key], holders)
-        for entity in entities
-    ]
+    return [_problems_with(entity, claims[entity.key], holders) for entity in entities]
 
 
 def _problems_with(entity: Any, claims: list[Claim], holders: Mapping[Any, Any]) -> list[Problem]:
     """Return the problems of an entity. `holders`: of the rows that are not void, by key."""
-    listed = set(getattr(entity, LIST, ()))
+    has = set(listed(entity) or ())
     problems = []
     for claim in claims:
         holder = holders.get(claim.key)
         if holder not in (None, entity.key):
             problems.append(Problem(DUPLICATE, entity.key, claim.constraint, claim.value, holder))
-        elif holder is None or claim.key not in listed:
+        elif holder is None or claim.key not in has:
             problems.append(Problem(UNCLAIMED, entity.key, claim.constraint, claim.value))
-    outdated = listed - {claim.key for claim in claims}
+    outdated = has - {claim.key for claim in claims}
     if outdated and not any(each.what == UNCLAIMED for each in problems):
         problems.append(Problem(OUTDATED, entity.key))
     return problems
@@ -243,8 +264,8 @@ def _void(rows: list[Any], known: Iterable[Any] = ()) -> list[Any]:
     """
     unknown = {row.holder_key for row in rows} - {each.key for each in known} - {None}
     holders = [*known, *_get(unknown)]
-    listed = {each.key: getattr(each, LIST, ()) for each in holders if each is not None}
-    return [row.key for row in rows if row.key not in listed.get(row.holder_key, ())]
+    known_lists = {each.key: listed(each) or () for each in holders if each is not None}
+    return [row.key for row in rows if row.key not in known_lists.get(row.holder_key, ())]
 
 
 def constrained_models(names: Iterable[str] = ()) -> list[Any]:

@@ -294,12 +294,17 @@ class Quota:
 
     def _owners(self, namespace: str, hours: float) -> Iterator[str]:
         since = owners.micros_now(self._clock) - round(hours * 3_600e6)
+        dirty: set[Any] = set()
         for index, first in ((QuotaRow.dirty, 0), (QuotaRow.changed, since)):
             for shard in range(owners.SHARDS):
                 place = index, QuotaRow, self.name, shard
-                for row in owners.shard_query(*place, since=first, namespace=namespace):
-                    if index is QuotaRow.dirty or row.dirty is None:
-                        yield row.owner
+                query = owners.shard_query(*place, since=first, namespace=namespace)
+                for key in query.iter(keys_only=True):  # a malformed row is its owner's error
+                    if key in dirty:
+                        continue
+                    if index is QuotaRow.dirty:
+                        dirty.add(key)
+                    yield owners.owner_of(key.root()) or key.get(use_cache=False).owner
 
     def check_recent(
         self, hours: float = 26.0, *, stopped: Callable[[], bool] = lambda: False

@@ -109,10 +109,11 @@ class Unique:
             or not 1 <= len(self.name) <= _MOST_NAME
             or not self.name.isprintable()
             or "=" in self.name
+            or "." in self.name  # comes after the kind, which may have some
         ):
             raise ConfigurationError(
-                f"a constraint's name has 1 to {_MOST_NAME} printable characters and no '=', not "
-                f"{self.name!r:.80}"
+                f"a constraint's name has 1 to {_MOST_NAME} printable characters, no '=' and no "
+                f"'.', not {self.name!r:.80}"
             )
         self.per = per
         self._fold = fold
@@ -179,7 +180,7 @@ class Unique:
             unless = self._unless
             if getattr(entity, unless) if isinstance(unless, str) else unless(entity):
                 return None
-        plain = [getattr(entity, name) for name in self.properties]
+        plain = [_as_stored(entity, name) for name in self.properties]
         folded = [self._folded(*each) for each in zip(self.properties, plain, strict=True)]
         if None in folded:
             return None
@@ -224,6 +225,18 @@ class Unique:
                 )
             return ndb.Key(ClaimRow, name, parent=owner_key(lock_id, namespace))
         return ndb.Key(ClaimRow, name, namespace=namespace)
+
+
+def _as_stored(entity: Any, name: str) -> Any:
+    """Return a value as it will be read: properties accept values that they store as others."""
+    value, found = getattr(entity, name), getattr(type(entity), name)
+    if isinstance(value, bytes) and isinstance(found, ndb.TextProperty):
+        return value.decode()
+    if isinstance(value, datetime.datetime) and isinstance(found, ndb.DateProperty):
+        return value.date()
+    if isinstance(value, datetime.time):
+        return value.replace(tzinfo=None)
+    return value
 
 
 def _encoded(value: Any, constraint: Unique) -> Any:

@@ -121,7 +121,9 @@ def test_unclaimed_entities() -> None:
     key = raw("Summer")
     (problem,) = audited(repair=False)
     assert problem == Problem("unclaimed", key, "TestedCampaign.title", "title 'Summer'")
+    ndb.get_context().clear_cache()
     assert audited(repair=True)[0].repaired
+    assert ndb.get_context().cache == {}, "entities stay in memory"
     with pytest.raises(userlock.NotUnique):
         put("summer")
 
@@ -323,9 +325,17 @@ def test_rows_of_another_program(terminal: Terminal, ndb_client: ndb.Client) -> 
     plain = plain_datastore.Client(project=ndb_client.project)
     row = plain_datastore.Entity(plain.key(claim_rows.KIND, "foreign"))
     row.update(holder="Summer", constraint="TestedCampaign.title")
-    plain.put(row)
+    unreadable = plain_datastore.Entity(plain.key(claim_rows.KIND, "unreadable"))
+    unreadable.update(constraint=["TestedCampaign.title", "TestedCampaign.old"])
+    entities = [plain_datastore.Entity(plain.key("TestedCampaign", each)) for each in "ab"]
+    entities[0].update(title=["Spring", "Autumn"])
+    entities[1].update(title="Winter", userlock_claims="Winter")
+    plain.put_multi([row, unreadable, *entities])
     outcome = terminal.run("unique", "check", "TestedCampaign")
-    assert outcome.out.splitlines()[-1] == "1 entity, 2 claims, 1 problem"
+    assert outcome.out.splitlines()[-1] == "3 entities, 3 claims, 4 problems"
+    terminal.run("unique", "repair", "TestedCampaign")
+    outcome = terminal.run("unique", "check", "TestedCampaign")
+    assert [line.partition(":")[0] for line in outcome.out.splitlines()[:-1]] == ["failed"] * 2
     outcome = terminal.run("unique", "check", "TestedCampaign", "--namespace", "elsewhere")
     assert outcome.out == "0 entities, 0 claims, no problems\n"
 

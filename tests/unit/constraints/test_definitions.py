@@ -94,6 +94,7 @@ def test_constraints_that_do_not_fit(
         {"properties": ("title",), "name": "a=b"},
         {"properties": ("title",), "name": 3},
         {"properties": ("title",), "name": "x" * 401},
+        {"properties": ("title",), "name": "of.another"},  # as of the kind "DefinedModel.of"
     ],
 )
 def test_arguments_of_no_use(arguments: dict[str, Any]) -> None:
@@ -143,6 +144,23 @@ def test_different_values_have_different_rows() -> None:
     rows = [row(value) for value in values]
     assert len(set(rows)) == len(values)
     assert all(each.kind() == ClaimRow._get_kind() for each in rows)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "stored"),
+    [
+        (ndb.StringProperty, b"Caf\xc3\xa9", "Café"),
+        (ndb.TextProperty, b"Summer", "Summer"),
+        (
+            ndb.DateProperty,
+            datetime.datetime.fromisoformat("2024-03-14 09:30"),
+            datetime.date(2024, 3, 14),
+        ),
+        (ndb.TimeProperty, datetime.time(9, 30, tzinfo=datetime.UTC), datetime.time(9, 30)),
+    ],
+)
+def test_a_value_that_is_stored_as_another(kind: Any, value: Any, stored: Any) -> None:
+    assert row(value, kind) == row(stored, kind)
 
 
 def test_long_and_unprintable_values_have_rows() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from google.api_core import exceptions as google_errors
+from google.cloud import datastore as plain_datastore
 from google.cloud import ndb
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -284,14 +285,20 @@ def test_one_owners_error_stops_no_others(
     shelves: Shelves, caplog: pytest.LogCaptureFixture
 ) -> None:
     add(shelves, 0)
-    add(shelves, 0, owner="bob")
+    for owner in ("bob", "x" * 1_500):
+        add(shelves, 0, owner=owner)
     shelves.run_jobs()
+    plain = plain_datastore.Client()
+    malformed = plain.get(plain.key("UserLockOwner", "=bob", "UserLockQuota", "=books"))
+    malformed["owner"] = ["bob", "cem"]
+    plain.put(malformed)
+    assert shelves.quota.check_recent() == (3, 0, 1)
 
     def limit(owner: str) -> int:
         raise LookupError(owner)
 
     shelves.quota._limit = limit
-    assert shelves.quota.check_recent() == (2, 0, 2)
+    assert shelves.quota.check_recent() == (3, 0, 3)
     assert "cannot be checked" in caplog.text
 
 
