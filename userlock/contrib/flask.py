@@ -163,7 +163,7 @@ class UserLock:
                 if stack is not None:
                     request_scope.close(stack, args[-1], flask.request.path)
 
-        app.do_teardown_request = close  # type: ignore[method-assign]
+        app.do_teardown_request = close  # type: ignore[assignment, method-assign]
 
     def _answer(self, error: UserLockError) -> flask.Response:
         app = flask.current_app
