@@ -113,6 +113,7 @@ class UserLock:
         Raises:
             ConfigurationError: one is attached to it already.
         """
+        check_kind("app", app, flask.Flask, "a Flask app")
         if "userlock" in app.extensions:
             raise ConfigurationError(
                 f"a UserLock is attached to {app!r} already. To fix it: pass the app to "

@@ -24,6 +24,7 @@ from typing import Any
 
 from google.api_core.exceptions import GoogleAPIError
 
+from userlock.arguments import check_kind
 from userlock.contrib.request_scope import MOST_BODY_BYTES, Answer
 from userlock.errors import CommitInDoubt, ConfigurationError
 from userlock.outbox import Outbox
@@ -69,6 +70,8 @@ class OutboxEndpoints:
     ) -> None:
         if not isinstance(outbox, Outbox):
             raise TypeError(f"outbox must be a userlock.outbox.Outbox, not {outbox!r:.80}")
+        check_kind("url_prefix", url_prefix, str, "a str")
+        check_kind("callers", callers, Iterable | None, "a list of callers")
         prefix = url_prefix.rstrip("/")
         if prefix and not prefix.startswith("/"):
             raise ValueError(f"url_prefix must begin with a slash, not {url_prefix!r:.80}")
