@@ -51,6 +51,19 @@ def check_bool(name: str, value: object) -> bool:
     return value
 
 
+def check_texts(name: str, value: object, words: str) -> tuple[str, ...]:
+    """Return several texts as a tuple; raise TypeError for one text, or something else among them.
+
+    `words` name them, as in `"paths"`.
+    """
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise TypeError(f"{name} must be a list of {words}, not {value!r:.80}")
+    texts = tuple(value)
+    for each in texts:
+        check_kind(f"each of {name}", each, str, "a str")
+    return texts
+
+
 def check_errors(name: str, kinds: Iterable[object]) -> None:
     """Raise TypeError if one of some values is no class of errors."""
     for kind in kinds:

@@ -11,14 +11,17 @@ import pytest
 
 import userlock
 from userlock.constraints import Quota
+from userlock.contrib.client import send_once
 from userlock.contrib.flask import UserLock, user_lock
 from userlock.contrib.idempotent_requests.views import IdempotentView
 from userlock.contrib.opentelemetry import instrument
+from userlock.contrib.outbox_endpoints import OutboxEndpoints
 from userlock.deletion import Tree, deletions_of
 from userlock.events import LISTENERS
-from userlock.idempotency import Flows
+from userlock.idempotency import Flows, complete_by_relay
 from userlock.lock.lease import check_max_waiting
 from userlock.outbox import Outbox, Retry, RetryAfter
+from userlock.outbox.engines.inline import InlineEngine
 
 MONTH = 30 * 86_400.0
 LOCKS = userlock.LockService.from_url("memory://")
@@ -85,6 +88,7 @@ OPTIONS: dict[str, tuple[Callable[[Any], object], tuple[float, ...], tuple[float
     "batch": (lambda given: tree(batch=given), (1, 500), (0, 501, 1.5)),
     "most": (lambda given: deletions_of("ann", given), (), (-1, 1.5)),
     "least_seconds": (lambda given: userlock.Polling(least_seconds=given), (0.001,), (-1, 10**400)),
+    "threads": (InlineEngine, (0, 64), (-1, 65, 1.5)),
     "most_seconds": (lambda given: userlock.Polling(most_seconds=given), (0.5,), (-1, 10**400)),
     "keep_days": (lambda given: tree(keep_days=given), (0, 0.5), (-1,)),
 }  # fmt: skip
@@ -131,6 +135,16 @@ OTHERS: dict[str, tuple[Callable[[Any], object], tuple[Any, ...]]] = {
     "wait_timeout": (lambda given: user_lock("user_id", wait_timeout=given), (True, "5")),
     "lock_id": (lambda given: instrument(lock_id=given), ("no", 1)),
     "blocked_by": (lambda given: instrument(blocked_by=given), ("no", 0)),
+    "app": (UserLock, (5, "app:app")),
+    "batch_prefixes": (lambda given: web(batch_prefixes=given), (5, "/tasks/", [b"/tasks/"])),
+    "trusted_headers": (lambda given: web(trusted_headers=given), (5, None, "X-Queue", [5])),
+    "methods": (lambda given: view(methods=given), (5, None, "POST", [5])),
+    "name": (lambda given: view(name=given), (5, b"x")),
+    "flows": (lambda given: complete_by_relay(given, Outbox("inline://")), (5, Flows)),
+    "key": (lambda given: send_once(lambda _: Any, key=given), (None, 0, 5, b"x")),  # type: ignore[type-var]
+    "callers": (lambda given: OutboxEndpoints(Outbox("inline://"), callers=given), (5,)),
+    "url_prefix": (lambda given: OutboxEndpoints(Outbox("inline://"), url_prefix=given), (5,)),
+    "retry ": (lambda given: Outbox("inline://", retry=given), (5, {})),
     "outbox": (lambda given: instrument(outbox=given), (5, Outbox)),
 }
 

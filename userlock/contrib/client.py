@@ -12,9 +12,10 @@ from __future__ import annotations
 import email.utils
 import random
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeVar
 
+from userlock.arguments import check_errors, check_kind
 from userlock.clock import SYSTEM_CLOCK, Clock
 
 #: Answers after which the same request is sent again: it runs, too many wait, or nobody knows what
@@ -40,7 +41,7 @@ def send_once(
     *,
     key: str = "",
     seconds: float = 60.0,
-    transient: tuple[type[Exception], ...] = (OSError,),
+    transient: Iterable[type[Exception]] = (OSError,),
     clock: Clock = SYSTEM_CLOCK,
 ) -> _R:
     """Send a request until it has an answer that counts; return it, or the last one.
@@ -60,6 +61,9 @@ def send_once(
     Raises:
         Exception: an error of `transient`, of the last attempt; or another one.
     """
+    check_kind("key", key, str, "a str")  # None or 0 would be random, each time another one
+    transient = tuple(transient)
+    check_errors("transient=", transient)
     headers = {"Idempotency-Key": key or str(uuid.uuid4())}
     ends, pause = clock.now() + seconds, _FIRST_PAUSE
     while True:

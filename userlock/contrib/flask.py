@@ -113,6 +113,7 @@ class UserLock:
         Raises:
             ConfigurationError: one is attached to it already.
         """
+        check_kind("app", app, flask.Flask, "a Flask app")
         if "userlock" in app.extensions:
             raise ConfigurationError(
                 f"a UserLock is attached to {app!r} already. To fix it: pass the app to "
@@ -131,7 +132,7 @@ class UserLock:
         app.wsgi_app = request_scope.in_own_context(app.wsgi_app)  # type: ignore[assignment, method-assign]
         app.before_request(self._open)
         app.after_request(self._finish)
-        app.teardown_request(self._close)
+        self._close_after(app)
         for kind in ANSWERED:
             app.register_error_handler(kind, self._answer)
 
@@ -147,10 +148,23 @@ class UserLock:
         return response if stale is None else self._answer(stale)
 
     @staticmethod
-    def _close(error: BaseException | None) -> None:
-        stack = vars(_flask_context()).pop(_STACK, None)
-        if stack is not None:
-            request_scope.close(stack, error, flask.request.path)
+    def _close_after(app: flask.Flask) -> None:
+        """Close the scope after all functions of `teardown_request`, of which one may raise.
+
+        Flask would call no other one then. Left to the garbage collector, the scope would end
+        within another request, and take that one's ndb context.
+        """
+        teardown = app.do_teardown_request
+
+        def close(*args: Any) -> None:
+            try:
+                teardown(*args)
+            finally:
+                stack = vars(_flask_context()).pop(_STACK, None)
+                if stack is not None:
+                    request_scope.close(stack, args[-1], flask.request.path)
+
+        app.do_teardown_request = close  # type: ignore[assignment, method-assign]
 
     def _answer(self, error: UserLockError) -> flask.Response:
         app = flask.current_app

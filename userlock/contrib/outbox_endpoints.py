@@ -24,6 +24,7 @@ from typing import Any
 
 from google.api_core.exceptions import GoogleAPIError
 
+from userlock.arguments import check_kind
 from userlock.contrib.request_scope import MOST_BODY_BYTES, Answer
 from userlock.errors import CommitInDoubt, ConfigurationError
 from userlock.outbox import Outbox
@@ -56,7 +57,7 @@ class OutboxEndpoints:
         outbox: the outbox.
 
     Raises:
-        ConfigurationError: `callers` is empty.
+        ConfigurationError: `callers` is empty, or an engine calls another address.
         TypeError, ValueError: an option is none that can be used.
     """
 
@@ -69,11 +70,20 @@ class OutboxEndpoints:
     ) -> None:
         if not isinstance(outbox, Outbox):
             raise TypeError(f"outbox must be a userlock.outbox.Outbox, not {outbox!r:.80}")
+        check_kind("url_prefix", url_prefix, str, "a str")
+        check_kind("callers", callers, Iterable | None, "a list of callers")
         prefix = url_prefix.rstrip("/")
         if prefix and not prefix.startswith("/"):
             raise ValueError(f"url_prefix must begin with a slash, not {url_prefix!r:.80}")
         self.outbox = outbox
         self._jobs, self._relay = f"{prefix}/jobs", f"{prefix}/relay"
+        for path in (getattr(engine, "called_path", self._jobs) for engine in outbox.engines):
+            if not path.endswith(self._jobs):  # it may be mounted
+                raise ConfigurationError(
+                    f"the queue of the outbox calls {path}, and its endpoint is {self._jobs}. To "
+                    f"fix it: give the queue's URL target=https://HOST{self._jobs}, or change "
+                    f"url_prefix="
+                )
         #: For each address its methods, with those who may use them.
         self._methods: dict[str, dict[str, Callers]] = {}
         if callers is None:

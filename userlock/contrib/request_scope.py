@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple, Never, TypedDict
 
 import userlock.ndb.model  # noqa: F401  (installs itself in ndb)
-from userlock.arguments import check_kind
+from userlock.arguments import check_kind, check_texts
 from userlock.callsite import is_application
 from userlock.contrib.problems import Problem, problem_of
 from userlock.errors import StaleWriteError, UserLockError, WriteViolation
@@ -120,12 +120,8 @@ class BatchPaths:
     """
 
     def __init__(self, prefixes: Iterable[str]) -> None:
-        if isinstance(prefixes, str):
-            raise TypeError("batch_prefixes must be a list of paths, not one string")
-        self._prefixes = tuple(prefixes)
+        self._prefixes = check_texts("batch_prefixes", prefixes, "paths")
         for each in self._prefixes:
-            if not isinstance(each, str):
-                raise TypeError(f"batch_prefixes must be a list of paths, not of {each!r:.99}")
             if not _is_plain(each):
                 raise ValueError(
                     f"no path begins with the batch prefix {each!r:.99}: it must begin with a "
@@ -178,14 +174,12 @@ class RequestScope:
                 f"unknown option {next(iter(unknown))!r:.100}; the options are {known}, and "
                 f"context_options where an ndb context is opened"
             )
-        if isinstance(trusted_headers, str):
-            raise TypeError("trusted_headers must be a list of names, not one string")
         if contention_status not in (503, 409):
             raise ValueError(f"contention_status must be 503 or 409, not {contention_status!r:.99}")
         self._client = ClientOfProcess(client)
         self.service = None if service is None else check_service(service)
         self._batch_paths = BatchPaths(batch_prefixes)
-        self._trusted_headers = tuple(trusted_headers)
+        self._trusted_headers = check_texts("trusted_headers", trusted_headers, "names")
         if on_app_engine():
             self._trusted_headers += APP_ENGINE_HEADERS
         given = {"enforcement": enforcement, "fencing": fencing}

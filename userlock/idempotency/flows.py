@@ -26,7 +26,7 @@ from google.cloud import ndb
 
 from userlock import errors
 from userlock.apps import note_made
-from userlock.arguments import check_number, check_seconds
+from userlock.arguments import check_kind, check_number, check_seconds
 from userlock.callsite import raised_at
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.events import LISTENERS, RequestServed
@@ -373,6 +373,7 @@ def name_of_function(function: Callable[..., Any]) -> str:
 
 def check_function(name: str, function: Callable[..., Any]) -> None:
     """Refuse a function whose answers cannot be stored: a coroutine or a generator."""
+    check_kind("name", name, str, "a str")
     if runs_later(function):
         raise errors.ConfigurationError(
             f"flow {name}: the answer of a coroutine or generator cannot be stored. To fix it: "
@@ -404,6 +405,7 @@ def complete_by_relay(flows: Flows, outbox: Outbox) -> None:
         ConfigurationError: it completes the requests of other flows.
     """
 
+    check_kind("flows", flows, Flows, "the app's Flows")
     if _COMPLETE in outbox.jobs:
         raise errors.ConfigurationError(
             "this outbox completes the requests of other Flows already. To fix it: make one Flows "

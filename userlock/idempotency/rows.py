@@ -225,9 +225,13 @@ def checked(request: Request) -> Request:
 
 
 def check_same(fields: Mapping[str, Any], request: Request) -> None:
-    """Refuse a request if the row of its key, with these fields, is another one's."""
-    sent = (request.flow, request.method, request.path, request.digest)
-    if tuple(map(fields.get, ("flow", "method", "path", "digest"))) != sent:
+    """Refuse a request if the row of its key, with these fields, is another one's.
+
+    A view is known by its address: the next version of the app may have renamed it.
+    """
+    sent = (request.method, request.path, request.digest)
+    stored = tuple(map(fields.get, ("method", "path", "digest")))
+    if stored != sent or (not request.method and fields.get("flow") != request.flow):
         raise request.error(
             IdempotencyKeyReused,
             "the idempotency key belongs to a request with other parameters. To fix it: send "

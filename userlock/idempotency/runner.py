@@ -185,7 +185,6 @@ class Run:
         return {
             "user": request.user_id,
             "idempotency_key": request.key,
-            "flow": request.flow,
             "method": request.method,
             "path": request.path,
             "digest": request.digest,
@@ -197,6 +196,7 @@ class Run:
     def _claim(self, now: int, tenure: HeldLock, attempt: int) -> dict[str, Any]:
         """Return the fields that an attempt changes as it begins."""
         return {
+            "flow": self.request.flow,  # a view may have been renamed since the last one
             "attempts": attempt,
             "token": secrets.token_hex(12),
             "claimed_until": now + round(self.claim_seconds * 1e6),

@@ -180,9 +180,11 @@ class PackedModel(Model):
     data: Any
 
     def __init__(self, **values: Any) -> None:
-        if values.keys() & self._defaults:  # ndb gives none of a row that it reads
-            for name, default in self._defaults.items():
-                self.__dict__[name] = values.pop(name, default)
+        given = values.keys() & self._defaults
+        if given:  # ndb gives none of a row that it reads
+            self.__dict__.update(self._defaults)
+            for name in given:
+                self.__dict__[name] = values.pop(name)
         super().__init__(**values)
 
     @property

@@ -279,7 +279,7 @@ class DeadLetters:
                 raise ValueError("the row is malformed")
             row.dead, row.died_at = None, 0
             row.enqueue()
-            row.attempts = row.tries = 0
+            row.attempts = row.tries = row.unknown_since = 0
             row.redriven += 1
             row.ready_at, row.delayed = micros_now(self._clock), False
             row.look_when_ready()

@@ -100,6 +100,7 @@ class Outbox:
         self._chores: list[Callable[[], None]] = []
         self._client = ClientOfProcess(client)
         self._retry = Retry() if retry is None else retry
+        check_kind("retry", self._retry, Retry, "a Retry")
         self._clock = clock
         service = None if service is None else check_service(service)
         self._waker = Waker(engines, clock)

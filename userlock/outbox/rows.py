@@ -105,6 +105,7 @@ class JobRow(PackedModel):
     #: Whether that worker has the owner's lock for certain. Then another one that has it may take
     #: the job over before.
     claimed_locked = Field(False)
+    unknown_since = Field(0)  # when a worker that does not know the job first had it; 0: one knew
     died_at = Field(0)
     redriven = Field(0)  # how often it was
     first_error = Field()

@@ -423,6 +423,7 @@ class Worker:
                 row.first_error, row.first_error_at = text, now
             row.attempts = attempts
             row.last_error, row.last_error_at = text, now
+            row.unknown_since = 0 if job else row.unknown_since or now
             row.claim, row.claimed_until, row.claimed_locked = "", 0, False
             pause = None if final else self._pause(row, job, now)
             if pause is not None and isinstance(error, RetryAfter):
@@ -451,7 +452,7 @@ class Worker:
         """Return the pause before the next attempt, and set its tier; None: there is none."""
         if job is None:
             row.attempts -= 1
-            since = (now - row.first_error_at) / 1e6
+            since = (now - row.unknown_since) / 1e6
             least, most = _UNKNOWN_PAUSES
             return min(max(since, least), most) if since < _UNKNOWN_FOR else None
         if row.attempts >= job.retry.attempts:

@@ -220,6 +220,21 @@ def test_an_attempt_changes_its_own_values_alone(flows: Flows, provider: Provide
     assert seen == [changed] * 3
 
 
+def test_a_deploy_that_renames_a_view(flows: Flows, provider: Provider) -> None:
+    def view(flow: Flow) -> str:
+        return str(flow.external("charge", provider.charge))
+
+    flows.register("walks", view)
+    sent, renamed = request(method="POST"), request(method="POST", flow="walks")
+    provider.trouble = RuntimeError("the process is replaced")
+    for each in (sent, renamed):
+        with pytest.raises(RuntimeError):
+            flows.run(each, view)
+    assert [each.flow for each in flows.unfinished(older_than=0)] == ["walks"]
+    provider.trouble = None
+    assert [flows.run(renamed, view).replayed for _ in range(2)] == [False, True]
+
+
 def test_a_deploy_that_renames_a_phase(flows: Flows) -> None:
     def before(flow: Flow) -> None:
         flow.phase("ride", lambda: 1)

@@ -136,6 +136,9 @@ def test_a_job_that_nobody_knows_is_dead_after_days(box: Box) -> None:
     assert box.runs == [*[("gone", "failed", 1)] * 3, ("gone", "dead", 1)], (
         "each is a first attempt"
     )
+    assert box.outbox.dead.redrive(letter.key)
+    box.mailbox.deliver_all()
+    assert box.outbox.dead.list() == [], "it has three days again"
 
 
 def test_a_letter_is_named_by_its_key_alone(outbox: Outbox, dead: list[str]) -> None:

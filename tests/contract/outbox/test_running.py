@@ -425,6 +425,17 @@ def test_a_job_of_another_version_of_the_app_waits(box: Box) -> None:
     assert ran == ["ann"]
 
 
+def test_one_that_has_failed_for_days_waits_for_a_worker_that_knows_it_too(box: Box) -> None:
+    other = Outbox(Mailbox(), clock=box.clock)
+    retry = Retry(attempts=1000, first_seconds=86_400, most_seconds=86_400)
+    staged = other.job(name="later", retry=retry)(lambda user_id: 1 / 0).stage_now("ann")
+    for by in (other, other, other, other, box.outbox):
+        by.run(staged.key)
+        box.clock.advance(86_400)
+    (row,) = rows()
+    assert ("UnknownJob" in row.last_error, row.dead, row.attempts) == (True, None, 4)
+
+
 class UnsayableError(Exception):
     """An error without a text."""
 

@@ -121,6 +121,17 @@ def test_an_earlier_before_request_may_answer(
     assert userlock.current_scope() is None
 
 
+def test_a_teardown_function_that_raises(app: flask.Flask, service: userlock.LockService) -> None:
+    @app.teardown_request
+    def fail(error: object) -> None:
+        raise RuntimeError("the session is gone")
+
+    app.post("/take/<user>")(lambda user: str(userlock.acquire_lock(user)))
+    with pytest.raises(RuntimeError, match="is gone") as kept:  # as a server's thread keeps it
+        app.test_client().post("/take/ann")
+    assert (service.holder("ann"), kept.type) == (None, RuntimeError)
+
+
 def test_without_a_service_it_says_how_to_get_one() -> None:
     app = flask.Flask(__name__)
     app.testing = True

@@ -49,11 +49,6 @@ class Tally(userlock.UserModel):
     count = ndb.IntegerProperty(default=0)
 
 
-def test_one_string_of_headers_is_refused() -> None:
-    with pytest.raises(TypeError, match="trusted_headers must be a list of names"):
-        RequestScope(trusted_headers="X-CloudTasks-QueueName")
-
-
 #: Ways to take ann's lock.
 WAYS: list[Callable[[], AbstractContextManager[Any]]] = [
     lambda: userlock.global_lock("ann"),

@@ -14,7 +14,7 @@ import operator
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import IO, Any, Generic, Literal, NamedTuple, NoReturn, TypedDict, TypeVar
 
-from userlock.arguments import check_bool, check_count, check_kind
+from userlock.arguments import check_bool, check_count, check_kind, check_texts
 from userlock.errors import (
     ConfigurationError,
     NotSignedIn,
@@ -200,11 +200,8 @@ class IdempotentView(Generic[_R]):
         if wait_timeout is not None:
             check_wait_timeout(wait_timeout)
         self.max_bytes = check_count("max_bytes", max_bytes, least=0)
-        if isinstance(methods, str):
-            raise TypeError("methods must be a list of methods, not one string")
-        self.methods = tuple(methods)
-        wrong = [each for each in self.methods if not isinstance(each, str) or not each.isupper()]
-        if wrong or not self.methods:
+        self.methods = check_texts("methods", methods, "names")
+        if not self.methods or not all(map(str.isupper, self.methods)):
             raise ValueError(f"methods are names like POST, not {self.methods!r:.80}")
         self.name = name or name_of_function(view)
         self.completable = check_bool("completable", completable)

@@ -106,6 +106,11 @@ class CloudTasksEngine(BoundedEngine):
             certs_url=f"http://{emulator}{_CERTS_PATH}" if emulator else GOOGLE_CERTS_URL,
         )
 
+    @property
+    def called_path(self) -> str:
+        """Return the path that the queue calls."""
+        return urlsplit(self._address.target).path or JOBS_PATH
+
     def open_client(self) -> Any:
         return self._make_transport()
 

@@ -13,20 +13,21 @@ import threading
 from collections.abc import Callable, Sequence
 from urllib.parse import parse_qs, urlsplit
 
+from userlock.arguments import check_count
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.fork import reset_in_child
 from userlock.outbox.engines import EngineError, Wake
 
 log = logging.getLogger(__name__)
 
-_MOST_WAITING = 100_000
+_MOST_WAITING, _MOST_THREADS = 100_000, 64
 
 
 class InlineEngine:
     """Threads of this process."""
 
     def __init__(self, threads: int = 4, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._count = threads
+        self._count = check_count("threads", threads, least=0, most=_MOST_THREADS)
         self._clock = clock
         self._numbers = itertools.count()
         self._deliver: Callable[[str], object] = lambda key: None
@@ -120,6 +121,6 @@ def open_url(url: str) -> InlineEngine:
     if parts.netloc or parts.path.strip("/") or options.keys() - {"threads"}:
         raise ValueError("an inline engine is 'inline://' or 'inline://?threads=4'")
     threads, *more = options.get("threads", ["4"])
-    if more or not threads.isdigit() or int(threads) > 64:
-        raise ValueError(f"inline: threads must be from 0 to 64, not {threads[:20]!r}")
+    if more or not threads.isdecimal():
+        raise ValueError(f"inline: threads must be a number, not {threads[:20]!r}")
     return InlineEngine(int(threads))
