@@ -231,7 +231,15 @@ class LeaseProtocol:
     # --- giving back ------------------------------------------------------------------------
 
     async def release(self, lease: Lease) -> leases.Released | Lost:
-        """Release the lock: one round trip, two if the first waiter came meanwhile."""
+        """Release the lock: one round trip, two if the first waiter came meanwhile.
+
+        Of a lease that the store may not have, or no more, it looks first: another line of ours at
+        each attempt would fill the record.
+        """
+        if lease.unsettled:
+            record = await self.look(lease.lock_id)
+            if record is None or not record.names(lease.token):
+                return self._lost(lease, record)
         removing = lease.version is not None and not lease.contended
         try:
             if removing and await self.store.aremove(lease.lock_id, lease.version):
