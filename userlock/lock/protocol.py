@@ -184,8 +184,10 @@ class LeaseProtocol:
         return None if stored is None else Record(stored)
 
     async def leave(self, lock_id: str, token: str) -> None:
-        """Leave the queue."""
-        await self.append(lock_id, done(token))
+        """Leave the queue; who leaves it empty removes the record of a free lock."""
+        stored = await self.append(lock_id, done(token))
+        if stored is not None and (record := Record(stored)).free:
+            await self._ended(lock_id, record)
 
     async def append(self, lock_id: str, entry: bytes) -> Stored | None:
         """Append an entry that means the same if it is there twice; return the record, if any."""
@@ -229,7 +231,15 @@ class LeaseProtocol:
     # --- giving back ------------------------------------------------------------------------
 
     async def release(self, lease: Lease) -> leases.Released | Lost:
-        """Release the lock: one round trip, two if the first waiter came meanwhile."""
+        """Release the lock: one round trip, two if the first waiter came meanwhile.
+
+        Of a lease that the store may not have, or no more, it looks first: another line of ours at
+        each attempt would fill the record.
+        """
+        if lease.unsettled:
+            record = await self.look(lease.lock_id)
+            if record is None or not record.names(lease.token):
+                return self._lost(lease, record)
         removing = lease.version is not None and not lease.contended
         try:
             if removing and await self.store.aremove(lease.lock_id, lease.version):
@@ -252,11 +262,11 @@ class LeaseProtocol:
             if record.succeeds_released(lease.token):
                 return leases.RELEASED_TO_QUEUE
             if record.free and lease.version is None:  # a waiter that was next has left
-                await self._ended(lease, record)
+                await self._ended(lease.lock_id, record)
             return self._lost(lease, record)
         if record.lapsed or record.broken_by:
             return self._lost(lease, record)
-        return await self._ended(lease, record)
+        return await self._ended(lease.lock_id, record)
 
     async def _append_done(self, lock_id: str, token: str, *, by: str = "") -> Record | None:
         """Append the entry that ends a hold; return the record, which may be the next holder's.
@@ -277,13 +287,13 @@ class LeaseProtocol:
                 return Record(Stored(short, version, stored.lapsed))
         raise RecordBusy(f"others changed the record of lock {quoted(lock_id)} all the time")
 
-    async def _ended(self, lease: Lease, record: Record) -> leases.Released:
-        """Remove a record that shows the release, if nobody waits."""
+    async def _ended(self, lock_id: str, record: Record) -> leases.Released:
+        """Remove the record of a free lock, if nobody waits."""
         if not record.empty:
             return leases.RELEASED_TO_QUEUE
         # Best effort: the record shows a free lock, and ends by itself.
         with contextlib.suppress(StoreUnavailable):
-            await self.store.aremove(lease.lock_id, record.stored.version)
+            await self.store.aremove(lock_id, record.stored.version)
         return leases.RELEASED
 
     async def _end_after(
@@ -300,8 +310,8 @@ class LeaseProtocol:
             # Either the remove whose reply was lost did its work, or the store had forgotten it.
             return leases.RELEASED if removing and self._clock.now() < lease.deadline else None
         if record.holder.token == lease.token:
-            if record.released and not record.broken_by:
-                return await self._ended(lease, record)  # the entry whose answer was lost is there
+            if record.released and not record.broken_by:  # the entry without an answer is there
+                return await self._ended(lease.lock_id, record)
             return await self._end(lease)
         if record.succeeds_released(lease.token):
             return leases.RELEASED_TO_QUEUE  # and the next waiter has read it

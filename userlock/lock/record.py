@@ -268,6 +268,10 @@ class Record:
         own = token.encode()
         return self._queue.index(own) if own in self._lines else None
 
+    def names(self, token: str) -> bool:
+        """Return whether it shows that a claim holds the lock, or waits for it."""
+        return token.encode() in self._lines or (token == self.holder.token and not self.released)
+
     def next_token(self) -> str:
         """Return the token of the first waiter; empty if there is none."""
         return self._queue[0].decode("latin-1") if self._queue else ""

@@ -137,6 +137,18 @@ class TestRelease:
         assert leases.store.asked == {"append": 1}
         assert found(leases).free
 
+    def test_the_last_waiter_of_a_free_lock_removes_its_record(self, leases: MemoryLeases) -> None:
+        """It was released to them, and their waits were over."""
+        lease = taken(leases.take(make_claim()))
+        first, last = make_claim(), make_claim()
+        leases.join(first)
+        leases.join(last)
+        leases.release(lease)
+        leases.leave(first.lock_id, first.token)
+        assert found(leases).position_of(last.token) == 0
+        leases.leave(last.lock_id, last.token)
+        assert leases.look(last.lock_id) is None
+
     def test_a_waiter_that_arrives_at_the_last_moment_is_not_lost(
         self, leases: MemoryLeases
     ) -> None:

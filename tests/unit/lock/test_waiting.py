@@ -15,7 +15,7 @@ from tests.unit.lock.pulse import Here, interrupt
 from userlock import LockService, LockServiceUnavailable, LockTimeout
 from userlock.events import Contended, TimedOut
 from userlock.lock.lease import Claim
-from userlock.lock.record import Record
+from userlock.lock.record import Record, done
 from userlock.lock.store import waiting_attempt
 from userlock.lock.store_client import StoreClient
 from userlock.stores import MemoryStore
@@ -136,7 +136,7 @@ class TestBeginning:
         waiter = make_claim("ann")
         others.join(waiter)
         others.release(lease)
-        others.leave("ann", waiter.token)
+        others.append("ann", done(waiter.token))
         assert record_of(here.store, "ann").free
         mine = here.service.acquire("ann", wait_timeout=0)
         here.service.release(mine)
