@@ -31,6 +31,7 @@ from userlock.lock.scope import current as current_scope_variable
 from userlock.lock.scope import current_scope
 from userlock.ndb.commits import is_transient
 from userlock.ndb.context import Books, RequestNotes, current_context, request_notes
+from userlock.ndb.patches import is_complete
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +152,8 @@ class Failure:
 
     def forget(self, key: Any) -> None:
         """Note that a later write of an entity has landed."""
-        self.writes = [each for each in self.writes if each[0] != key]
+        if is_complete(key):  # new entities without an id are not one
+            self.writes = [each for each in self.writes if each[0] != key]
         if not self.writes:
             self.settle()
 

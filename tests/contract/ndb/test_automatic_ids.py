@@ -64,6 +64,21 @@ def test_the_others_of_a_batch_are_sent_again(datastore: Emulator) -> None:
     assert Marked.get_by_id("ann", use_cache=False).points == 5
 
 
+def test_a_dropped_put_in_doubt_is_not_settled_by_that_of_another_entity(
+    datastore: Emulator,
+) -> None:
+    @userlock.global_lock("ann")
+    def put_two() -> None:
+        VideoLog(learner_id="ann", seconds=1).put_async()
+        ndb.get_context().flush()
+        VideoLog(learner_id="ann", seconds=2).put()
+
+    datastore.faults.unavailable(rpc="Commit")
+    with pytest.raises(userlock.CommitInDoubt):
+        put_two()
+    assert [each.seconds for each in VideoLog.query()] == [2]
+
+
 def test_an_object_that_is_in_doubt_can_be_put_again(datastore: Emulator) -> None:
     """The caller has looked it up, and it was missing."""
     with userlock.global_lock("ann"):
