@@ -222,6 +222,11 @@ class TestFetchUnderUserWriteLock:
             assert learner is not None
             with userlock.fetch_under_user_write_lock(learner) as same:
                 assert same is learner
+            newer = learner.key.get(use_cache=False)
+            newer.points += 1
+            newer.put()
+            with userlock.fetch_under_user_write_lock(learner) as same:
+                assert same is newer
             assert service.holder("ann") is not None
         assert service.holder("ann") is None
 
