@@ -30,6 +30,7 @@ class TestDefinition:
             (userlock.Model, {}, "names no write policy.*UserModel.*IN_TRANSACTION.*unsafe"),
             (userlock.Model, {"_write_policy": "once"}, "must be exactly one policy"),
             (userlock.Model, {"_write_policy": userlock.WritePolicy.unsafe}, "exactly one policy"),
+            (userlock.Model, {"_write_policy": userlock.WritePolicy("once")}, "exactly one policy"),
             (userlock.Model, {"_write_policy": (IN_TRANSACTION, WRITE_ONCE)}, "exactly one policy"),
         ],
     )
