@@ -258,6 +258,19 @@ def _request_like(request: Any, kind: Any, **fields: Any) -> Any:
     return kind.pb()(project_id=request.project_id, database_id=request.database_id, **fields)
 
 
+def allocate_ids(request: Any, mutations: Iterable[Any]) -> Steps:
+    """Allocate the ids of new entities, for their rows and objects. Returns the error, if any."""
+    keys = [key for key in map(key_of, mutations) if not is_complete(key)]
+    if not keys:
+        return None
+    allocate = _request_like(request, _messages.AllocateIdsRequest, keys=keys)
+    ((response, error),) = yield [Call("allocate_ids", allocate)]
+    if error is None:
+        for key, allocated in zip(keys, response.keys, strict=True):
+            key.CopyFrom(allocated)
+    return error
+
+
 class Pair(NamedTuple):
     """A watched mutation, its position in the request, and the name of its key."""
 
@@ -341,18 +354,19 @@ class TransactionCommit:
             if self._sent[index] in skipped:
                 del self._request.mutations[index], self._sent[index]
         self._watched: list[Pair] = []
+        self._new: list[int] = []  # the positions of new entities that have no id yet
         #: The first mutation of each entity, which builds on the stored entity, and the last one.
         self._firsts: dict[Name, Pair] = {}
         self._lasts: dict[Name, Pair] = {}
         for position, mutation in zip(self._sent, self._request.mutations, strict=True):
-            write = self._writes[position]
-            if write is None:
-                continue
-            pair = Pair(position, mutation, write, name_of(key_of(mutation)))
-            self._watched.append(pair)
-            if len(pair.name) % 2:  # it has an id
-                self._firsts.setdefault(pair.name, pair)
-                self._lasts[pair.name] = pair
+            write, name = self._writes[position], name_of(key_of(mutation))
+            if len(name) % 2 == 0:
+                self._new.append(position)
+            elif write is not None:
+                pair = Pair(position, mutation, write, name)
+                self._watched.append(pair)
+                self._firsts.setdefault(name, pair)
+                self._lasts[name] = pair
         #: The last mutations that change claims. Those before them count for nothing.
         self._claiming = [each for each in self._lasts.values() if each.write.rows is not None]
         self._further: Any = self._claiming[0].write.further if self._claiming else None
@@ -360,6 +374,12 @@ class TransactionCommit:
     def steps(self) -> Steps:
         """Check the earlier reads, commit, and find out the outcome. Returns a `Result`."""
         del self._request.mutations[len(self._sent) :]  # the rows of an earlier attempt
+        without_id = self._new
+        if without_id:  # nobody has waited for these puts in their transaction
+            error = yield from allocate_ids(self._request, self._request.mutations)
+            if error is not None:
+                return Result(None, {}, {}, error)
+            self._arrange(())
         transaction = self._request.transaction
         keys = [key_of(each.mutation) for each in self._watched if each.write.base_version]
         looked: Looked = yield from self._look_up(keys, transaction, begin=self._separately)
@@ -399,6 +419,8 @@ class TransactionCommit:
         for position, outcome in zip(self._sent, landed, strict=False):
             whole.mutation_results[position].version = outcome.version
             self._outcomes[position] = outcome
+        for position in without_id:  # all mutations of a transaction are sent
+            whole.mutation_results[position].key.CopyFrom(key_of(self._request.mutations[position]))
         return Result(whole, self._outcomes, {}, None)
 
     def _commit(self, looked: Looked) -> Any:
@@ -577,7 +599,6 @@ class PlainCommit:
         self._writes, self._skipped = writes, skipped
         self._outcomes: dict[int, Outcome] = {}
         self._response = _CommitResponse(mutation_results=[_NO_RESULT] * len(writes))
-        self._allocated: set[int] = set()  # the mutations whose keys were allocated here
         for mutation, write in zip(self._mutations, writes, strict=True):
             if write is not None and write.write_id is not None:
                 _put_write_id(mutation, *write.write_id)
@@ -700,7 +721,8 @@ class PlainCommit:
     def _claim(self, group: list[int], failed: dict[int, Exception]) -> Steps:
         """Send mutations in one transaction with the rows of their claims. Datastore decides: what
         another one writes between the look-up and the commit aborts it."""
-        error: Exception | None = yield from self._allocate(group)
+        mutations = [self._mutations[index] for index in group]
+        error: Exception | None = yield from allocate_ids(self._request, mutations)
         for pause in (*_CLAIM_PAUSES, None) if error is None else ():
             error = yield from self._try_to_claim(group)
             group = self._left(group)
@@ -716,21 +738,6 @@ class PlainCommit:
             yield pause * random.uniform(0.5, 1)
         if error is not None:
             failed |= dict.fromkeys(group, error)
-
-    def _allocate(self, group: list[int]) -> Steps:
-        """Allocate the ids of new entities, for the rows. Returns the error, if there is one."""
-        keys = {index: key_of(self._mutations[index]) for index in group}
-        new = [index for index, key in keys.items() if not is_complete(key)]
-        if not new:
-            return None
-        incomplete = [keys[index] for index in new]
-        request = _request_like(self._request, _messages.AllocateIdsRequest, keys=incomplete)
-        ((response, error),) = yield [Call("allocate_ids", request)]
-        if error is None:
-            for index, key in zip(new, response.keys, strict=True):
-                keys[index].CopyFrom(key)
-            self._allocated.update(new)
-        return error
 
     def _try_to_claim(self, group: list[int]) -> Steps:
         """Commit a group in a transaction. Returns the error, if there is one."""
@@ -755,7 +762,8 @@ class PlainCommit:
             if isinstance(outcome, Landed):
                 landed = self._response.mutation_results[index]
                 landed.version = outcome.version
-                if index in self._allocated:
+                write = writes[position]
+                if write is not None and write.new_id:
                     landed.key.CopyFrom(key_of(self._mutations[index]))
         return result.error
 

@@ -17,6 +17,7 @@ from userlock.callsite import CallSite, here
 from userlock.errors import ConfigurationError, EntityExistsError, EntityNotFound, StaleObjectPut
 from userlock.lock.api import global_lock
 from userlock.lock.lease import Priority, PriorityName
+from userlock.ndb.checks import cached_is_good
 from userlock.ndb.context import current_context
 from userlock.ndb.lock_ids import LockRule, lock_id_of, lock_rule_of
 from userlock.ndb.patches import key_of
@@ -374,8 +375,8 @@ def fetch_under_user_write_lock(
     max_waiting: int | None = None,
 ) -> Iterator[_Entity]:
     """Hold the entity's lock for a block, and give an object that may be put in it: the entity
-    itself if it is new or was read under the current tenure, else one read afresh. If the entity
-    was given to another user meanwhile, the lock is that user's.
+    itself if it is new or was read under the current tenure and no newer version is known, else one
+    read afresh. If the entity was given to another user meanwhile, the lock is that user's.
 
     Raises:
         EntityNotFound: it has been deleted meanwhile.
@@ -395,9 +396,9 @@ def fetch_under_user_write_lock(
             priority=priority,
             max_waiting=max_waiting,
         )
-        with lock as tenure:
+        with lock:
             stamp = stamp_of(entity)
-            if stamp is not None and (stamp.held.get(lock_id) is not tenure or stamp.version < 0):
+            if stamp is not None and (stamp.version < 0 or not cached_is_good(entity)):
                 fresh: _Entity | None = entity._userlock_key.get()
                 if fresh is None:
                     raise EntityNotFound(entity._userlock_key)

@@ -117,7 +117,7 @@ class Failure:
             self._alive: Any = weakref.ref(error, gone)
         except TypeError:  # one of Python's own classes: until the end of the request
             self._alive = error
-        #: The key and the tenures of each write that has this error.
+        #: The subject and the tenures of each write that has this error.
         self.writes: list[tuple[Any, tuple[HeldLock, ...]]] = []
         #: The ids of the futures that nobody has asked for it; while there are any, the error.
         self._unasked: set[int] = set()
@@ -149,9 +149,10 @@ class Failure:
 
         vars(future).update(exception=exception, get_exception=exception)
 
-    def forget(self, key: Any) -> None:
+    def forget(self, key: Any, entity: Any) -> None:
         """Note that a later write of an entity has landed."""
-        self.writes = [each for each in self.writes if each[0] != key]
+        left = [each for each in self.writes if each[0] is None or each[0] is not entity]
+        self.writes = [each for each in left if each[0] != key]
         if not self.writes:
             self.settle()
 
@@ -167,7 +168,11 @@ def failure_of(error: BaseException) -> Failure | None:
 
 
 def note_failure(
-    error: BaseException, key: Any, tenures: Iterable[HeldLock], notes: RequestNotes, *more: Books
+    error: BaseException,
+    subject: Any,
+    tenures: Iterable[HeldLock],
+    notes: RequestNotes,
+    *more: Books,
 ) -> Failure:
     """Note the error of a write. It is unseen as soon as it lies in a future."""
     tenures = tuple(tenures)
@@ -175,7 +180,7 @@ def note_failure(
     for each in tuple(failures.values()):
         each.unseen  # noqa: B018 (lets go of those that the application has got meanwhile)
     failure = failures.get(id(error)) or Failure(error)
-    failure.writes.append((key, tenures))
+    failure.writes.append((subject, tenures))
     for books in (notes.books, *map(books_of, tenures), *more):
         failure.books.add(books)
         books.failures[id(error)] = failure

@@ -72,6 +72,8 @@ WritePolicy.BATCH_ONLY = WritePolicy("written by batch work only")
 WritePolicy.ABSTRACT = WritePolicy("abstract")
 WritePolicy.STRUCTURED_ONLY = WritePolicy("structured only")
 
+_KNOWN = [each for each in vars(WritePolicy).values() if isinstance(each, WritePolicy)]
+
 _CHOICES = (
     "WritePolicy.IN_TRANSACTION, WRITE_ONCE, NEVER_WRITTEN, BATCH_ONLY, STRUCTURED_ONLY, "
     "ABSTRACT (a base class without entities of its own) or unsafe('why')"
@@ -122,7 +124,7 @@ def _named_by(cls: type) -> dict[WritePolicy, str]:
     own = {}
     named = attributes.get("_write_policy")
     if named is not None:
-        if not isinstance(named, WritePolicy):
+        if named not in _KNOWN and not (isinstance(named, WritePolicy) and named.is_unsafe):
             raise ConfigurationError(
                 f"{cls.__name__}._write_policy must be exactly one policy (userlock.{_CHOICES}), "
                 f"not {named!r:.200}"

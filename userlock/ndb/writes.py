@@ -146,7 +146,7 @@ class Write(PendingWrite):
             if isinstance(error, errors.UserLockError) and not rolled_back:
                 scope = current_scope()
                 tenures = () if scope is None else scope.held.values()
-                note_failure(error, getattr(error, "key", None), tenures, self._notes)
+                note_failure(error, self._subject, tenures, self._notes)
             raise
         finally:
             _writing.reset(token)
@@ -254,8 +254,13 @@ class Write(PendingWrite):
             return  # the transaction has the error
         if not self.fenced and self._settings.enforcement is not Enforcement.RAISE:
             return  # it fails as in ndb: whoever dropped its future does not learn of it
-        failure = note_failure(error, self.key, self.tenures, self._notes, *self.books)
+        failure = note_failure(error, self._subject, self.tenures, self._notes, *self.books)
         failure.lies_in(future, error)
+
+    @property
+    def _subject(self) -> Any:
+        """Return its entity: by the key, or the object while that has no id."""
+        return self.key if is_complete(self.key) else self.entity
 
     def withdraw(self) -> None:
         """Do not send the write, unless it was sent. Its caller gets another error."""
@@ -313,7 +318,7 @@ class Write(PendingWrite):
         """Take the outcome. Returns the error for the caller of the write, if there is one."""
         if isinstance(outcome, Landed):
             for failure in tuple(self._notes.books.failures.values()):
-                failure.forget(self.key)
+                failure.forget(self.key, self.entity)
             self.landed(outcome)
             return None
         if isinstance(outcome, Refused):

@@ -328,3 +328,23 @@ def test_put_twice_in_one_transaction() -> None:
         Note(owner="ann", title="x").put()
         with pytest.raises(userlock.NotUnique):
             Note(owner="ann", title="y").put()
+
+
+def test_a_transaction_does_not_wait_for_the_puts_of_new_entities() -> None:
+    """Their ids are allocated at its commit. A plain entity beside them gets its key too."""
+
+    class Plain(ndb.Model):
+        pass
+
+    @ndb.transactional()
+    def begin_puts() -> list[Any]:
+        new = [Campaign(parent=ndb.Key(Owner, "ann"), title="Summer"), Plain()]
+        ndb.put_multi_async(new)
+        return new
+
+    with userlock.global_lock("ann"):
+        assert [each.key.get(use_cache=False) is None for each in begin_puts()] == [False, False]
+        with pytest.raises(userlock.NotUnique):
+            begin_puts()
+    assert Campaign.query().count() == Plain.query().count() == 1
+    check_claims(Campaign)

@@ -64,6 +64,22 @@ def test_the_others_of_a_batch_are_sent_again(datastore: Emulator) -> None:
     assert Marked.get_by_id("ann", use_cache=False).points == 5
 
 
+def test_a_dropped_put_is_settled_by_one_of_its_own_object_alone(datastore: Emulator) -> None:
+    @userlock.global_lock("ann")
+    def put_again(first: VideoLog, second: VideoLog) -> None:
+        first.put_async()
+        ndb.get_context().flush()
+        second.put()
+
+    log = VideoLog(learner_id="ann", seconds=1)
+    datastore.faults.unavailable(rpc="Commit")
+    put_again(log, log)
+    datastore.faults.unavailable(rpc="Commit")
+    with pytest.raises(userlock.CommitInDoubt):
+        put_again(VideoLog(learner_id="ann", seconds=2), VideoLog(learner_id="ann", seconds=2))
+    assert VideoLog.query().count() == 2
+
+
 def test_an_object_that_is_in_doubt_can_be_put_again(datastore: Emulator) -> None:
     """The caller has looked it up, and it was missing."""
     with userlock.global_lock("ann"):

@@ -30,6 +30,7 @@ class TestDefinition:
             (userlock.Model, {}, "names no write policy.*UserModel.*IN_TRANSACTION.*unsafe"),
             (userlock.Model, {"_write_policy": "once"}, "must be exactly one policy"),
             (userlock.Model, {"_write_policy": userlock.WritePolicy.unsafe}, "exactly one policy"),
+            (userlock.Model, {"_write_policy": userlock.WritePolicy("once")}, "exactly one policy"),
             (userlock.Model, {"_write_policy": (IN_TRANSACTION, WRITE_ONCE)}, "exactly one policy"),
         ],
     )
@@ -222,6 +223,11 @@ class TestFetchUnderUserWriteLock:
             assert learner is not None
             with userlock.fetch_under_user_write_lock(learner) as same:
                 assert same is learner
+            newer = learner.key.get(use_cache=False)
+            newer.points += 1
+            newer.put()
+            with userlock.fetch_under_user_write_lock(learner) as same:
+                assert same is newer
             assert service.holder("ann") is not None
         assert service.holder("ann") is None
 
