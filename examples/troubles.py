@@ -15,6 +15,7 @@ from google.api_core.exceptions import Aborted, InvalidArgument
 from google.cloud import ndb
 
 import userlock
+import userlock.ndb  # with it, a transaction raises Datastore's own errors
 import userlock_emulator
 
 datastore = userlock_emulator.start(concurrency_mode=sys.argv[2])

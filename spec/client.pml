@@ -258,7 +258,8 @@ leave:
         if
         :: ans == LOST THEN goto leave_again
         :: ans == SLOW THEN add_pending(c, token); over(c)
-        :: else THEN over(c)
+        :: ans == NO THEN over(c)
+        :: ans == YES THEN goto left_read
         fi
     }
     fi;
@@ -268,9 +269,22 @@ leave_again:
         done(c, token);
         if
         :: ans == LOST || ans == SLOW THEN add_pending(c, token); over(c)
-        :: else THEN over(c)
+        :: ans == NO THEN over(c)
+        :: ans == YES THEN goto left_read
         fi
     };
+
+left_read:
+    if
+    :: atomic { DIES(c) -> die(c); goto killed }
+    :: atomic {
+        read();
+        if
+        :: ans == YES && FREE && EMPTY THEN know_version(c); goto remove_empty
+        :: else THEN over(c)
+        fi
+    }
+    fi;
 
 /* --- without a reply of the store --------------------------------------------------------- */
 

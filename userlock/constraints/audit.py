@@ -209,7 +209,7 @@ class Audit:
             if row is None or not _void([row]):
                 return []
             if self._repair:
-                row.key.delete()
+                row.key.delete(use_cache=False)
             return [Problem(VOID, key, row.constraint, row.value or "", repaired=self._repair)]
 
         problems: list[Problem] = ndb.transaction(look, read_only=not self._repair)

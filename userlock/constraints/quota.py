@@ -26,7 +26,7 @@ from userlock.apps import note_made
 from userlock.arguments import check_number
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import ConfigurationError, NotUnique
-from userlock.ids import quoted
+from userlock.ids import quoted, show_key
 from userlock.lock.lease import check_lock_id
 from userlock.ndb import owners
 from userlock.ndb.context import current_attempt, in_transaction
@@ -304,7 +304,14 @@ class Quota:
                         continue
                     if index is QuotaRow.dirty:
                         dirty.add(key)
-                    yield owners.owner_of(key.root()) or key.get(use_cache=False).owner
+                    try:
+                        owner = owners.owner_of(key.root()) or key.get(use_cache=False).owner
+                    except Exception as error:
+                        if is_outage(error):
+                            raise
+                        log.exception("quota %s: %s cannot be read", self.name, show_key(key))
+                    else:
+                        yield owner
 
     def check_recent(
         self, hours: float = 26.0, *, stopped: Callable[[], bool] = lambda: False

@@ -109,7 +109,7 @@ class Unique:
             or not 1 <= len(self.name) <= _MOST_NAME
             or not self.name.isprintable()
             or "=" in self.name
-            or "." in self.name  # comes after the kind, which may have some
+            or "." in self.name  # separates it from the kind, which may contain some
         ):
             raise ConfigurationError(
                 f"a constraint's name has 1 to {_MOST_NAME} printable characters, no '=' and no "
@@ -229,14 +229,10 @@ class Unique:
 
 def _as_stored(entity: Any, name: str) -> Any:
     """Return a value as it will be read: properties accept values that they store as others."""
-    value, found = getattr(entity, name), getattr(type(entity), name)
-    if isinstance(value, bytes) and isinstance(found, ndb.TextProperty):
-        return value.decode()
-    if isinstance(value, datetime.datetime) and isinstance(found, ndb.DateProperty):
-        return value.date()
-    if isinstance(value, datetime.time):
-        return value.replace(tzinfo=None)
-    return value
+    found = getattr(type(entity), name)
+    if type(found) is not ndb.GenericProperty:  # which stores values as they are
+        found._get_base_value(entity)  # converts it, as the put will
+    return getattr(entity, name)
 
 
 def _encoded(value: Any, constraint: Unique) -> Any:

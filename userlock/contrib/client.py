@@ -41,7 +41,7 @@ def send_once(
     *,
     key: str = "",
     seconds: float = 60.0,
-    transient: Iterable[type[Exception]] = (OSError,),
+    transient: type[Exception] | Iterable[type[Exception]] = OSError,
     clock: Clock = SYSTEM_CLOCK,
 ) -> _R:
     """Send a request until it has an answer that counts; return it, or the last one.
@@ -62,7 +62,7 @@ def send_once(
         Exception: an error of `transient`, of the last attempt; or another one.
     """
     check_kind("key", key, str, "a str")  # None or 0 would be random, each time another one
-    transient = tuple(transient)
+    transient = (transient,) if isinstance(transient, type) else tuple(transient)
     check_errors("transient=", transient)
     headers = {"Idempotency-Key": key or str(uuid.uuid4())}
     ends, pause = clock.now() + seconds, _FIRST_PAUSE

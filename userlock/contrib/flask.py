@@ -44,6 +44,8 @@ _R = TypeVar("_R")
 #: to itself share `flask.g`; copies of the request's context, and apps that it is handed on to,
 #: share the environment.
 _STACK = "_userlock_stack"
+#: Returns Flask's own object for the running request. A copy is another one.
+_flask_context = cast("LocalProxy[object]", request_ctx)._get_current_object
 
 
 class UserLock:
@@ -132,7 +134,8 @@ class UserLock:
         app.wsgi_app = request_scope.in_own_context(app.wsgi_app)  # type: ignore[assignment, method-assign]
         app.before_request(self._open)
         app.after_request(self._finish)
-        self._close_after(app)
+        app.teardown_request(self._close)
+        self._close_at_the_latest(app)
         for kind in ANSWERED:
             app.register_error_handler(kind, self._answer)
 
@@ -148,23 +151,27 @@ class UserLock:
         return response if stale is None else self._answer(stale)
 
     @staticmethod
-    def _close_after(app: flask.Flask) -> None:
-        """Close the scope after all functions of `teardown_request`, of which one may raise.
+    def _close(error: BaseException | None) -> None:
+        stack = vars(_flask_context()).pop(_STACK, None)
+        if stack is not None:
+            request_scope.close(stack, error, flask.request.path)
 
-        Flask would call no other one then. Left to the garbage collector, the scope would end
-        within another request, and take that one's ndb context.
+    def _close_at_the_latest(self, app: flask.Flask) -> None:
+        """Close the scope even if a function of `teardown_request` raises before `_close` runs.
+
+        Flask calls no other one then. Left to the garbage collector, the scope would end within
+        another request, and take that one's ndb context.
         """
         teardown = app.do_teardown_request
 
-        def close(*args: Any) -> None:
+        def close(*args: Any, **kwargs: Any) -> None:
             try:
-                teardown(*args)
-            finally:
-                stack = vars(_flask_context()).pop(_STACK, None)
-                if stack is not None:
-                    request_scope.close(stack, args[-1], flask.request.path)
+                teardown(*args, **kwargs)
+            except BaseException as error:
+                self._close(error)
+                raise
 
-        app.do_teardown_request = close  # type: ignore[assignment, method-assign]
+        app.do_teardown_request = close  # type: ignore[method-assign]
 
     def _answer(self, error: UserLockError) -> flask.Response:
         app = flask.current_app
@@ -177,11 +184,6 @@ class UserLock:
             flask.got_request_exception.send(app, _async_wrapper=app.ensure_sync, exception=error)
         problem = self._scope.problem_of(error)
         return flask.Response(problem.body, problem.status, problem.headers)
-
-
-def _flask_context() -> object:
-    """Return Flask's own object for the running request. A copy is another one."""
-    return cast("LocalProxy[object]", request_ctx)._get_current_object()
 
 
 def user_lock(

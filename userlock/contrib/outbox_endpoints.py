@@ -57,7 +57,7 @@ class OutboxEndpoints:
         outbox: the outbox.
 
     Raises:
-        ConfigurationError: `callers` is empty, or an engine calls another address.
+        ConfigurationError: `callers` is empty.
         TypeError, ValueError: an option is none that can be used.
     """
 
@@ -77,16 +77,19 @@ class OutboxEndpoints:
             raise ValueError(f"url_prefix must begin with a slash, not {url_prefix!r:.80}")
         self.outbox = outbox
         self._jobs, self._relay = f"{prefix}/jobs", f"{prefix}/relay"
-        for path in (getattr(engine, "called_path", self._jobs) for engine in outbox.engines):
-            if not path.endswith(self._jobs):  # it may be mounted
-                raise ConfigurationError(
-                    f"the queue of the outbox calls {path}, and its endpoint is {self._jobs}. To "
-                    f"fix it: give the queue's URL target=https://HOST{self._jobs}, or change "
-                    f"url_prefix="
-                )
         #: For each address its methods, with those who may use them.
         self._methods: dict[str, dict[str, Callers]] = {}
         if callers is None:
+            called = {getattr(each, "called_path", self._jobs) for each in outbox.engines}
+            if called and not any(
+                path.endswith(self._jobs) for path in called
+            ):  # it may be mounted
+                log.warning(
+                    "the queue of outbox %s calls %s, and its endpoint is %s: unless a proxy "
+                    "changes the path, its jobs do not run. To fix it: give the queue's URL "
+                    "target=https://HOST%s, or change url_prefix=",
+                    *(outbox.name, ", ".join(sorted(called)), self._jobs, self._jobs),
+                )
             named = (getattr(engine, "caller", None) for engine in outbox.engines)
             callers = [each for each in named if each is not None]
             if not callers:

@@ -98,6 +98,8 @@ class Flows:
         self._clock = clock
         #: The functions that the server can call itself, and how long their answers are kept.
         self._registered: dict[str, tuple[Callable[[Flow], Any], float | None]] = {}
+        #: The names of all flows and views. A row with another one is of an earlier version.
+        self._names: set[str] = set()
         note_made(self)
 
     def function(
@@ -153,6 +155,11 @@ class Flows:
                 f"two flows have the name {name}. To fix it: give name="
             )
         self._registered[name] = function, keep_hours
+        self.note(name)
+
+    def note(self, name: str) -> None:
+        """Note that there is a flow of that name, be it one that the server cannot call itself."""
+        self._names.add(name)
 
     def is_registered(self, name: str) -> bool:
         """Return whether the server can call the function of a flow itself, in this process."""
@@ -304,6 +311,7 @@ class Flows:
         run = Run(
             request=request,
             function=function,
+            names=self._names,
             service=self._service,
             clock=self._clock,
             wait_timeout=wait_timeout,

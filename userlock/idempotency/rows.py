@@ -13,7 +13,7 @@ import hashlib
 import heapq
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from google.cloud import ndb
@@ -224,14 +224,15 @@ def checked(request: Request) -> Request:
     return request._replace(digest=digest)
 
 
-def check_same(fields: Mapping[str, Any], request: Request) -> None:
+def check_same(fields: Mapping[str, Any], request: Request, names: Collection[str]) -> None:
     """Refuse a request if the row of its key, with these fields, is another one's.
 
-    A view is known by its address: the next version of the app may have renamed it.
+    A view whose name is none of this app's `names` is known by its address: it was renamed.
     """
     sent = (request.method, request.path, request.digest)
-    stored = tuple(map(fields.get, ("method", "path", "digest")))
-    if stored != sent or (not request.method and fields.get("flow") != request.flow):
+    stored, flow = tuple(map(fields.get, ("method", "path", "digest"))), fields.get("flow")
+    renamed = request.method and flow not in names
+    if stored != sent or not (flow == request.flow or renamed):
         raise request.error(
             IdempotencyKeyReused,
             "the idempotency key belongs to a request with other parameters. To fix it: send "

@@ -15,7 +15,7 @@ import dataclasses
 import logging
 import math
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from google.cloud import ndb
@@ -51,6 +51,7 @@ class Run:
 
     request: Request
     function: Callable[[Flow], Any]
+    names: Collection[str]
     service: LockService | None
     clock: Clock
     wait_timeout: float | None
@@ -165,7 +166,7 @@ class Run:
                 self.key.delete(use_cache=False, use_global_cache=False)
             row = RequestRow(key=self.key, **self._new(tenure))
         else:
-            rows.check_same(row.fields, self.request)
+            rows.check_same(row.fields, self.request, self.names)
             if row.is_finished:
                 return row
             has_lost = row.token == ended if row.calling else row.claimed_locked
@@ -208,7 +209,7 @@ class Run:
     def _look_up(self) -> dict[str, Any] | None:
         seen = RequestRow.fields_of(self.key, micros_now(self.clock))
         if seen:
-            rows.check_same(seen, self.request)
+            rows.check_same(seen, self.request, self.names)
         return seen
 
     def _answer(self, value: Any) -> Answer:

@@ -184,7 +184,7 @@ class LeaseProtocol:
         return None if stored is None else Record(stored)
 
     async def leave(self, lock_id: str, token: str) -> None:
-        """Leave the queue; who leaves it empty removes the record of a free lock."""
+        """Leave the queue. The last waiter to leave a free lock removes its record."""
         stored = await self.append(lock_id, done(token))
         if stored is not None and (record := Record(stored)).free:
             await self._ended(lock_id, record)
@@ -230,13 +230,13 @@ class LeaseProtocol:
 
     # --- giving back ------------------------------------------------------------------------
 
-    async def release(self, lease: Lease) -> leases.Released | Lost:
+    async def release(self, lease: Lease, *, again: bool = False) -> leases.Released | Lost:
         """Release the lock: one round trip, two if the first waiter came meanwhile.
 
-        Of a lease that the store may not have, or no more, it looks first: another line of ours at
-        each attempt would fill the record.
+        `again`: the store has answered a release of this lease. It is looked up first then: a line
+        for each attempt would fill the record.
         """
-        if lease.unsettled:
+        if again:
             record = await self.look(lease.lock_id)
             if record is None or not record.names(lease.token):
                 return self._lost(lease, record)

@@ -269,8 +269,8 @@ class Record:
         return self._queue.index(own) if own in self._lines else None
 
     def names(self, token: str) -> bool:
-        """Return whether it shows that a claim holds the lock, or waits for it."""
-        return token.encode() in self._lines or (token == self.holder.token and not self.released)
+        """Return whether a token is the holder's, be the lock released or not, or a waiter's."""
+        return token == self.holder.token or token.encode() in self._lines
 
     def next_token(self) -> str:
         """Return the token of the first waiter; empty if there is none."""

@@ -43,10 +43,13 @@ _MOST_PER_RUN = 100
 
 @dataclasses.dataclass(slots=True, eq=False)
 class _Pending:
-    """A lease to release, the time until it may arrive, and the time of the next attempt."""
+    """A lease to release, the time until it may arrive, the time of the next attempt, and whether
+    the store has answered one.
+    """
 
     lease: Lease
     until: float
+    answered: bool
     next_try: float = 0.0
     refusals: int = 0
 
@@ -69,7 +72,7 @@ class StoreClient:
     def __init__(
         self,
         store: LeaseStore,
-        release: Callable[[Lease], Coroutine[Any, Any, Released | Lost]],
+        release: Callable[..., Coroutine[Any, Any, Released | Lost]],
         clock: Clock,
         renewals: RenewalThread | None = None,
     ) -> None:
@@ -156,7 +159,7 @@ class StoreClient:
             asked, asked_at = asked + 1, self._clock.now()
             pending.next_try = now + _RETRY_SECONDS  # others leave it alone meanwhile
             try:
-                outcome = await self._release(lease)
+                outcome = await self._release(lease, again=pending.answered)
             except StoreUnavailable as trouble:
                 if not trouble.serves_others:
                     pending.next_try = now
@@ -167,6 +170,7 @@ class StoreClient:
                 may_arrive = pending.refusals < _MOST_REFUSALS
             else:
                 server.succeeded()
+                pending.answered = True
                 may_arrive = may_arrive and isinstance(outcome, Lost)
             if not may_arrive:
                 server.pending.pop(pending, None)
@@ -184,13 +188,13 @@ class StoreClient:
                 return Unavailable(error.reason, error.sent)
             raise
         if lease.unsettled:
-            self.release_later(lease)
+            self.release_later(lease, answered=True)
         return outcome
 
-    def release_later(self, lease: Lease) -> None:
-        """Release this lease when its server answers again."""
+    def release_later(self, lease: Lease, *, answered: bool = False) -> None:
+        """Release this lease when its server answers again; `answered`: it has answered once."""
         pending = self.server_of(lease.lock_id).pending
-        pending[_Pending(lease, self._clock.now() + _ARRIVAL_SECONDS)] = None
+        pending[_Pending(lease, self._clock.now() + _ARRIVAL_SECONDS, answered)] = None
         while len(pending) > _MOST:
             pending.pop(next(iter(pending)), None)
         if self._renewals is not None and self not in self._renewals:

@@ -162,15 +162,19 @@ _honoured: dict[tuple[str, str, str | None], bool] = {}
 def honours_base_version(client: Any) -> bool:
     """Return whether a client's server honours `base_version`.
 
-    Google's own is not asked. Any other one is asked once per process; its errors are raised.
+    Google's own is not asked. Any other one is asked once per process, and once more after an
+    error that is worth another try; its errors are raised.
     """
     host = str(getattr(client, "host", ""))
     if host.endswith("googleapis.com"):
         return True
     place = host, client.project, getattr(client, "database", None)
     if place not in _honoured:
-        works = {found.name: found.works for found in _capabilities(client)}
-        _honoured[place] = works[BASE_VERSION]
+        try:
+            found = list(_capabilities(client))
+        except (exceptions.ServiceUnavailable, exceptions.DeadlineExceeded):
+            found = list(_capabilities(client))
+        _honoured[place] = {each.name: each.works for each in found}[BASE_VERSION]
     return _honoured[place]
 
 

@@ -291,6 +291,16 @@ def cached_is_good(entity: Any) -> bool:
     )
 
 
+def is_latest(entity: Any, stamp: Stamp, tenure: HeldLock) -> bool:
+    """Return whether an object was read under a tenure, and no newer version of it is known."""
+    return (
+        stamp.version >= 0
+        and stamp.held.get(tenure.lock_id) is tenure
+        and not request_notes().ledger.is_outdated(stamp)
+        and _outdated(entity, stamp, tenure) is None
+    )
+
+
 def put_in_running_transaction(entity: Any) -> bool:
     """Return whether this very object was put in the transaction that the code is in."""
     if not in_transaction():

@@ -346,6 +346,7 @@ class TransactionCommit:
         self._separately = not request.transaction
         self._outcomes: dict[int, Outcome] = {}
         self._sent = list(range(len(writes)))
+        self._allocated: list[int] = []  # the positions of those whose ids were allocated here
         self._arrange(skipped)
 
     def _arrange(self, skipped: Collection[int]) -> None:
@@ -374,11 +375,11 @@ class TransactionCommit:
     def steps(self) -> Steps:
         """Check the earlier reads, commit, and find out the outcome. Returns a `Result`."""
         del self._request.mutations[len(self._sent) :]  # the rows of an earlier attempt
-        without_id = self._new
-        if without_id:  # nobody has waited for these puts in their transaction
+        if self._new:  # nobody has waited for these puts in their transaction
             error = yield from allocate_ids(self._request, self._request.mutations)
             if error is not None:
                 return Result(None, {}, {}, error)
+            self._allocated = self._new
             self._arrange(())
         transaction = self._request.transaction
         keys = [key_of(each.mutation) for each in self._watched if each.write.base_version]
@@ -419,7 +420,7 @@ class TransactionCommit:
         for position, outcome in zip(self._sent, landed, strict=False):
             whole.mutation_results[position].version = outcome.version
             self._outcomes[position] = outcome
-        for position in without_id:  # all mutations of a transaction are sent
+        for position in self._allocated:  # all mutations of a transaction are sent
             whole.mutation_results[position].key.CopyFrom(key_of(self._request.mutations[position]))
         return Result(whole, self._outcomes, {}, None)
 

@@ -17,7 +17,7 @@ from userlock.callsite import CallSite, here
 from userlock.errors import ConfigurationError, EntityExistsError, EntityNotFound, StaleObjectPut
 from userlock.lock.api import global_lock
 from userlock.lock.lease import Priority, PriorityName
-from userlock.ndb.checks import cached_is_good
+from userlock.ndb.checks import is_latest
 from userlock.ndb.context import current_context
 from userlock.ndb.lock_ids import LockRule, lock_id_of, lock_rule_of
 from userlock.ndb.patches import key_of
@@ -396,9 +396,9 @@ def fetch_under_user_write_lock(
             priority=priority,
             max_waiting=max_waiting,
         )
-        with lock:
+        with lock as tenure:
             stamp = stamp_of(entity)
-            if stamp is not None and (stamp.version < 0 or not cached_is_good(entity)):
+            if stamp is not None and not is_latest(entity, stamp, tenure):
                 fresh: _Entity | None = entity._userlock_key.get()
                 if fresh is None:
                     raise EntityNotFound(entity._userlock_key)

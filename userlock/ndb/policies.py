@@ -98,7 +98,9 @@ def settle_policy(cls: type, default: WritePolicy | None) -> WritePolicy:
     inherited: dict[WritePolicy, str] = {}
     for base in cls.__bases__:
         policy = getattr(base, "_write_policy", None)
-        if policy is not None and policy != WritePolicy.ABSTRACT:
+        if policy is not None:
+            _check(policy, base)
+        if policy not in (None, WritePolicy.ABSTRACT):
             inherited.setdefault(policy, base.__name__)
     if len(inherited) > 1:
         (first, from_first), (second, from_second), *_ = inherited.items()
@@ -118,17 +120,23 @@ def settle_policy(cls: type, default: WritePolicy | None) -> WritePolicy:
     )
 
 
+def _check(policy: object, cls: type) -> None:
+    """Refuse what a class names as its policy if it is not one of those that exist."""
+    unsafe = isinstance(policy, WritePolicy) and policy.is_unsafe and policy.reason
+    if not (unsafe or any(policy is each for each in _KNOWN)):
+        raise ConfigurationError(
+            f"{cls.__name__}._write_policy must be exactly one policy (userlock.{_CHOICES}), not "
+            f"{policy!r:.200}"
+        )
+
+
 def _named_by(cls: type) -> dict[WritePolicy, str]:
     """Return the policies that a class names itself, each with the attribute that names it."""
     attributes = vars(cls)
     own = {}
     named = attributes.get("_write_policy")
     if named is not None:
-        if named not in _KNOWN and not (isinstance(named, WritePolicy) and named.is_unsafe):
-            raise ConfigurationError(
-                f"{cls.__name__}._write_policy must be exactly one policy (userlock.{_CHOICES}), "
-                f"not {named!r:.200}"
-            )
+        _check(named, cls)
         own[named] = "_write_policy"
     if named != WritePolicy.ABSTRACT:  # an abstract class may have a rule for its subclasses
         for rule in ("_lock_id", "_lock_id_from_key"):

@@ -309,6 +309,8 @@ class Worker:
             return False
         row.attempts += 1
         row.tries = 0
+        if row.job in self.jobs:
+            row.unknown_since = 0
         row.claim, row.claimed_locked = token, locked
         row.claimed_until = now + round(self.claim_seconds * 1e6)
         pause = _RUNNING_PAUSE if locked else self.claim_seconds
@@ -423,7 +425,8 @@ class Worker:
                 row.first_error, row.first_error_at = text, now
             row.attempts = attempts
             row.last_error, row.last_error_at = text, now
-            row.unknown_since = 0 if job else row.unknown_since or now
+            if job is None:
+                row.unknown_since = row.unknown_since or now
             row.claim, row.claimed_until, row.claimed_locked = "", 0, False
             pause = None if final else self._pause(row, job, now)
             if pause is not None and isinstance(error, RetryAfter):

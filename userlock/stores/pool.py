@@ -39,11 +39,11 @@ HURRY_TIMEOUT = 0.1
 SLOW = (TimeoutError, BlockingIOError)
 #: For a thread that makes a connection for a task; its own time-outs end it before, as a rule.
 _MOST_CONNECTING = 10.0
-#: How long a caller waits while all connections are in use and nobody gets one, in seconds; and how
-#: often, as long as others get one. Those that give up would ask again, and make a crowd slower.
-PATIENCE = 1.0
-_MOST_WAITS = 10
-#: Of so many waiting callers each looks half as often: a crowd's looks take the time of its turns.
+#: How long a caller waits while all connections are in use and nobody gets one, and at the most, in
+#: seconds. Those that give up would ask again, and make a crowd slower.
+PATIENCE, _MOST_PATIENCE = 1.0, 10.0
+#: With so many waiting callers each checks half as often: the checks of thousands would take the
+#: time of their turns.
 _CROWD = 100
 
 _T = TypeVar("_T")
@@ -101,13 +101,16 @@ class Turns(Generic[_T]):
         waiter = _Waiter[_T]()
         try:
             locked(self._mutex, self._queue, waiter)
-            for _ in range(_MOST_WAITS):
+            left = _MOST_PATIENCE
+            while left > 0:
                 turns, attempt = self._turns, waiting_attempt.get()()
-                seconds = patience = PATIENCE * (1 + len(self._waiters) / _CROWD)
+                seconds = min(PATIENCE * (1 + len(self._waiters) / _CROWD), left)
                 if attempt is not None:
-                    seconds = min(seconds, attempt.left)
+                    left = min(left, attempt.left)
+                    seconds = min(seconds, left)
                 await waiter.bell.sleep(seconds)
-                if waiter not in self._waiters or turns == self._turns or seconds < patience:
+                left -= seconds
+                if waiter not in self._waiters or turns == self._turns:
                     break
         except BaseException:
             locked(self._mutex, self._waiters.pop, waiter, None)

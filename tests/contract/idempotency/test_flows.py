@@ -8,6 +8,7 @@ import functools
 import random
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -225,6 +226,9 @@ def test_a_deploy_that_renames_a_view(flows: Flows, provider: Provider) -> None:
         return str(flow.external("charge", provider.charge))
 
     flows.register("walks", view)
+    for flow, refused in (("walks", False), ("hikes", True)):  # of two hosts, say
+        with pytest.raises(IdempotencyKeyReused) if refused else nullcontext():
+            flows.run(request(method="POST", flow=flow, key="walk-7"), lambda flow: "walked")
     sent, renamed = request(method="POST"), request(method="POST", flow="walks")
     provider.trouble = RuntimeError("the process is replaced")
     for each in (sent, renamed):

@@ -161,6 +161,13 @@ class TestAskingOnce:
         assert capabilities.honours_base_version(ndb_client)
         assert not wire.rpcs
 
+    def test_an_answer_that_is_lost_once_is_asked_for_again(
+        self, ndb_client: ndb.Client, datastore: Emulator
+    ) -> None:
+        fault = datastore.faults.drop_reply(rpc="Commit")
+        assert capabilities.honours_base_version(ndb_client)
+        assert fault.hits
+
     def test_a_server_that_does_not_answer_is_asked_again(
         self, ndb_client: ndb.Client, datastore: Emulator
     ) -> None:

@@ -31,6 +31,7 @@ class TestDefinition:
             (userlock.Model, {"_write_policy": "once"}, "must be exactly one policy"),
             (userlock.Model, {"_write_policy": userlock.WritePolicy.unsafe}, "exactly one policy"),
             (userlock.Model, {"_write_policy": userlock.WritePolicy("once")}, "exactly one policy"),
+            (userlock.Model, {"_write_policy": userlock.WritePolicy("unsafe")}, "exactly one"),
             (userlock.Model, {"_write_policy": (IN_TRANSACTION, WRITE_ONCE)}, "exactly one policy"),
         ],
     )
@@ -221,8 +222,9 @@ class TestFetchUnderUserWriteLock:
         with userlock.global_lock("ann"):
             learner = Learner.get_by_id("ann")
             assert learner is not None
-            with userlock.fetch_under_user_write_lock(learner) as same:
-                assert same is learner
+            for read in (learner, ndb.transaction(learner.key.get)):
+                with userlock.fetch_under_user_write_lock(read) as same:
+                    assert same is read
             newer = learner.key.get(use_cache=False)
             newer.points += 1
             newer.put()

@@ -132,6 +132,15 @@ def test_a_teardown_function_that_raises(app: flask.Flask, service: userlock.Loc
     assert (service.holder("ann"), kept.type) == (None, RuntimeError)
 
 
+def test_an_earlier_teardown_function_runs_after_the_scope(service: userlock.LockService) -> None:
+    app = flask.Flask(__name__)
+    scopes: list[object] = []
+    app.teardown_request(lambda error: scopes.append(userlock.current_scope()))
+    UserLock(app, service=service)
+    app.test_client().get("/")
+    assert scopes == [None]
+
+
 def test_without_a_service_it_says_how_to_get_one() -> None:
     app = flask.Flask(__name__)
     app.testing = True

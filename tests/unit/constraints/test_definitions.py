@@ -146,9 +146,15 @@ def test_different_values_have_different_rows() -> None:
     assert all(each.kind() == ClaimRow._get_kind() for each in rows)
 
 
+class Lower(ndb.StringProperty):
+    def _to_base_type(self, value: str) -> str:
+        return value.lower()
+
+
 @pytest.mark.parametrize(
     ("kind", "value", "stored"),
     [
+        (Lower, "Ann", "ann"),
         (ndb.StringProperty, b"Caf\xc3\xa9", "Café"),
         (ndb.TextProperty, b"Summer", "Summer"),
         (

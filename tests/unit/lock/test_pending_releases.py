@@ -122,7 +122,7 @@ class TestOneServer:
             answer(client)
             here.clock.advance(0.1)
         assert 9 <= here.store.asked.pop("read") <= 11
-        assert not here.store.asked
+        assert here.store.asked == {"append": 1}
         assert len(client.pending) == 0
 
     def test_a_failed_release_is_not_retried_at_once(self, here: Here) -> None:
@@ -299,7 +299,8 @@ def test_a_release_that_is_being_sent_keeps_the_renewal_task(clock: ManualClock)
     renewals = RenewalThread(clock, threaded=False)
     released: list[Lease] = []
 
-    async def release(lease: Lease) -> Lost:
+    async def release(lease: Lease, *, again: bool) -> Lost:
+        assert again == bool(released)
         released.append(lease)
         if len(released) == 1:
             renewals.run_due()

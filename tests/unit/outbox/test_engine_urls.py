@@ -10,7 +10,6 @@ pytest.importorskip("google.cloud.tasks_v2")
 pytest.importorskip("rq")
 
 from userlock.contrib.outbox_endpoints import OutboxEndpoints
-from userlock.errors import ConfigurationError
 from userlock.outbox import Outbox
 from userlock.outbox.authentication import AppEngineHeader, OidcToken
 from userlock.outbox.engines import cloudtasks, open_engine, rq
@@ -19,13 +18,16 @@ ACCOUNT = "jobs@shop.iam.gserviceaccount.com"
 TARGET = f"cloudtasks://shop/europe-west1/jobs?service_account={ACCOUNT}&target="
 
 
-def test_an_endpoint_elsewhere_than_its_queue_calls() -> None:
+def test_an_endpoint_elsewhere_than_its_queue_calls(caplog: pytest.LogCaptureFixture) -> None:
     site = f"{TARGET}https://shop.example"
     for path, prefix in (("", ""), ("/shop/userlock/jobs", ""), ("/billing/jobs", "/billing")):
         OutboxEndpoints(Outbox(site + path), url_prefix=prefix or "/userlock")
+    OutboxEndpoints(Outbox(site), callers=[AppEngineHeader()], url_prefix="/cron")
+    assert not caplog.records
     for url in (site, "cloudtasks://shop/europe-west1/jobs"):
-        with pytest.raises(ConfigurationError, match=r"calls /userlock/jobs.* /billing/jobs\. To"):
-            OutboxEndpoints(Outbox(url), url_prefix="/billing")
+        OutboxEndpoints(Outbox(url), url_prefix="/billing")
+        assert "calls /userlock/jobs, and its endpoint is /billing/jobs" in caplog.text
+        caplog.clear()
 
 
 # --- RQ -----------------------------------------------------------------------------------------

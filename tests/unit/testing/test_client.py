@@ -59,7 +59,7 @@ def test_until_it_has_an_answer_that_counts(
     clock: ManualClock, answers: list[Answer | Exception], sent: int
 ) -> None:
     site = Site(clock, *answers)
-    assert send_once(site, transient=[OSError], clock=clock) is answers[-1]
+    assert send_once(site, transient=OSError, clock=clock) is answers[-1]
     assert len(site.keys) == sent
     assert len(set(site.keys)) == 1, "by one key"
     assert len(site.keys[0]) == 36

@@ -239,6 +239,7 @@ class IdempotentView(Generic[_R]):
 
     def register(self, flows: Flows, work: Callable[[Flow], _R | None]) -> None:
         """Let the server complete requests, if they are completable."""
+        flows.note(self.name)
         if self.completable:
             flows.register(self.name, lambda flow: self._answer(work(flow)), self._keep_hours)
 
