@@ -554,6 +554,9 @@ class WriteNotFenced(UserLockError):
         return error
 
 
+_LOOK_FIRST = "look at what is stored before you run the request again"
+
+
 class StaleWriteError(UserLockError):
     """The write was refused at the Datastore commit: the entity had changed since it was read.
 
@@ -604,14 +607,12 @@ class StaleWriteError(UserLockError):
         if others_landed:
             have = "has" if others_landed == 1 else "have"
             facts["others"] = f"{counted(others_landed, 'other write')} of its commit {have} landed"
-        if may_have_landed:
-            facts["in doubt"] = (
-                "the reply to an earlier attempt was lost, and the write it met may be its own; "
-                "look before you run the request again"
-            )
         outcome = "so this write was refused and nothing was overwritten"
         problem = f"{show_key(key)} {self._problem}, {outcome}"
         remedy = self._remedy if locked else self._remedy_without_lock
+        if may_have_landed:
+            lost = "the reply to an earlier attempt was lost, and the write it met may be its own"
+            facts["in doubt"], remedy = lost, _LOOK_FIRST
         super().__init__(_describe(problem, facts, remedy))
         self.key, self.lock_id = key, lock_id
         self.others_landed, self.may_have_landed = others_landed, may_have_landed
@@ -707,8 +708,7 @@ class CommitInDoubt(UserLockError):
             f"among others, it has {'deleted' if deleting else 'put'} {_entity(key, kind)}"
         )
         facts = {"lock id": _known(lock_id), **_write_site(put_at, deleting=deleting)}
-        remedy = "look at what is stored before you run the request again"
-        super().__init__(_describe(problem, facts, remedy))
+        super().__init__(_describe(problem, facts, _LOOK_FIRST))
         self.key, self.lock_id, self.put_at = key, lock_id, put_at
 
 

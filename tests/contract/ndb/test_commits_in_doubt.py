@@ -113,6 +113,7 @@ class TestPuts:
                 with pytest.raises(userlock.StaleWriteError) as caught:
                     learner.put()
                 assert caught.value.may_have_landed is in_doubt
+                assert ("look at what is stored" in str(caught.value)) is in_doubt
         assert stored(key) == 5
 
     def test_when_the_look_up_fails_it_is_in_doubt(
