@@ -137,7 +137,7 @@ def prepare(cls: Any, declared: Any, root: Any, of_root: Any) -> tuple[Any, ...]
 def listed(entity: Any) -> tuple[Any, ...] | None:
     """Return the keys of the claims that an entity lists; None if they are not known."""
     with contextlib.suppress(Exception):  # a projection; or malformed: they are looked up
-        return tuple(dict.fromkeys(getattr(entity, LIST)))  # what is no key has no hash
+        return tuple(dict.fromkeys(getattr(entity, LIST)))  # a malformed one raises here
     return None
 
 

@@ -162,8 +162,8 @@ _honoured: dict[tuple[str, str, str | None], bool] = {}
 def honours_base_version(client: Any) -> bool:
     """Return whether a client's server honours `base_version`.
 
-    Google's own is not asked. Any other one is asked once per process, and once more after an
-    error that is worth another try; its errors are raised.
+    Google's own is not asked. Any other one is asked once per process, and once more if it
+    is unavailable; its errors are raised.
     """
     host = str(getattr(client, "host", ""))
     if host.endswith("googleapis.com"):
@@ -172,7 +172,7 @@ def honours_base_version(client: Any) -> bool:
     if place not in _honoured:
         try:
             found = list(_capabilities(client))
-        except (exceptions.ServiceUnavailable, exceptions.DeadlineExceeded):
+        except exceptions.ServiceUnavailable:  # not after a time-out: it would take as long again
             found = list(_capabilities(client))
         _honoured[place] = {each.name: each.works for each in found}[BASE_VERSION]
     return _honoured[place]
