@@ -107,10 +107,12 @@ class LocalWaiters:
     def enter(self, claim: Claim, bell: Bell, *, at_once: bool = True) -> bool:
         """Add a waiter, inside the `try` whose `finally` leaves. Return whether it may queue.
 
-        If it may not queue yet (`at_once`: it may in any case), its bell rings when it may.
+        If it may not queue yet, its bell rings when it may. `at_once`: it may, whatever room that
+        leaves for another process.
         """
         crowd = self.crowds.setdefault(claim.lock_id, _Crowd())
         outside = crowd.those_outside(claim.priority)
+        at_once = at_once and len(crowd.bells) < MOST_WAITERS
         if at_once or (not outside and self._has_room(crowd, claim.priority)):
             crowd.queue(claim.priority, claim.token, bell)
             self.queued[claim.token] = None

@@ -155,7 +155,7 @@ class Waiting:
 
     async def lease_for(self, attempt: Attempt, holding: Iterable[Lease]) -> Lease:
         """Wait for a lock that somebody has, as `LockService.acquire` says."""
-        lock_id, admission = attempt.claim.lock_id, attempt.admission
+        lock_id, admission, holding = attempt.claim.lock_id, attempt.admission, tuple(holding)
         if attempt.wait_seconds <= 0 or blocks_event_loop():
             # It tries once. The lock may be free, with its record still there.
             lease = await _Wait(self, attempt, holding).run()
@@ -530,7 +530,9 @@ class _Wait:
         else:
             typical = self._parts.hold_times.typical(record.holder.priority)
             held = self._held(turn, record, typical, now)
-            seconds = delay(turn.position, typical, held, polling, woken=woken)
+            # If the lock is free, one of those ahead is about to have it.
+            ahead = turn.position - (turn.free_since is not None)
+            seconds = delay(ahead, typical, held, polling, woken=woken)
         if turn.position:
             seconds *= self._parts.random.uniform(0.8, 1.0)  # not all at once
         many = len(local.queued if led else local.crowds)

@@ -364,6 +364,16 @@ class TestCrowds:
         await asyncio.gather(*(_enter("ann", count) for _ in range(50)), *threads)
         assert counts == [110]
 
+    async def test_a_scope_around_is_no_lock(self, service: LockService) -> None:
+        """A process queues a part of its crowd, but for those that have other locks."""
+        held = service.acquire("ann")
+        with userlock.scope(), userlock.scope():
+            tasks = [asyncio.create_task(_enter("ann")) for _ in range(80)]
+            await until(queued(service, 67))
+            await until(lambda: len(service.local_waiters.crowds["ann"].outside) == 13)
+            service.release(held)
+            await asyncio.gather(*tasks)
+
 
 class TestDeadlocks:
     async def test_between_two_tasks(self, service: LockService) -> None:

@@ -180,19 +180,25 @@ def test_batch_has_places_of_its_own_in_the_queue(clock: ManualClock) -> None:
     assert local.crowds == {}
 
 
-@pytest.mark.parametrize(("processes", "queued"), [(0, 67), (1, 67), (2, 45), (9, 14), (200, 1)])
+@pytest.mark.parametrize(
+    ("processes", "at_once", "queued"),
+    [
+        *((number, False, most) for number, most in [(0, 67), (1, 67), (2, 45), (9, 14), (200, 1)]),
+        (9, True, MOST_WAITERS),
+    ],
+)
 def test_a_process_leaves_room_for_another_one(
-    clock: ManualClock, processes: int, queued: int
+    clock: ManualClock, processes: int, at_once: bool, queued: int
 ) -> None:
-    """In the record as it was read last."""
+    """In the record as it was read last. Holders of other locks fill it, and do no more."""
     log, local = Log(a_holder("holder")), LocalWaiters(clock)
     log.joined_by(*map(str, range(processes)), process="one each")
-    for number in range(110):
+    for number in range(MOST_WAITERS + 9):
         bell, claim = Bell(), make_claim("ann")
         if number == 0:
             local.enter(claim, bell, at_once=True)
             local.tell(claim, Reading(log.record, 1.0))
-        elif not local.enter(claim, bell, at_once=False):
+        elif not local.enter(claim, bell, at_once=at_once):
             break
     assert number == queued
 

@@ -128,6 +128,18 @@ class TestBeginning:
         assert not set(sleeps[0]) & set(sleeps[1])
         assert len(set(sleeps[0])) == len(sleeps[0])
 
+    def test_who_comes_after_the_next_holder_polls_as_the_first(
+        self, here: Here, others: Leases
+    ) -> None:
+        """However long other locks are held."""
+        here.service.release(here.service.acquire("bob"), held_seconds=10)
+        lease = taken(others.take(make_claim("ann")))
+        others.join(make_claim("ann"))
+        others.release(lease)
+        here.clock.sleeps.clear()
+        here.service.acquire("ann")
+        assert max(here.clock.sleeps) <= here.service.policy.interactive.polling.most_seconds
+
     def test_trying_once_takes_a_free_lock_without_waiters(
         self, here: Here, others: Leases
     ) -> None:

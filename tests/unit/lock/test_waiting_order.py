@@ -251,6 +251,6 @@ class TestLostRecords:
         assert (crowd.order, crowd.queue) == (["holder", "a"], ["b"])
         crowd.store.before("append", lambda: crowd.store.evict(LOCK))
         paused.paused = False
-        crowd.passes(0.01)
+        crowd.passes(0.001)  # before b polls
         assert crowd.order[-1] == "paused"
         assert crowd.queue == []
