@@ -239,6 +239,7 @@ class Write(PendingWrite):
         error: BaseException | None = tasklets.Future.exception(future)  # without asking it
         if error is not None:
             self._undo_note()
+            self._outdate_objects()
         elif self.new_id:
             # An id has been allocated, and the application has not changed the key again yet.
             self.key = self.entity._userlock_key
