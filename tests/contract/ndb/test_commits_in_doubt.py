@@ -171,7 +171,13 @@ class TestPuts:
             learner.points += 5
             with pytest.raises((google_errors.RetryError, google_errors.DeadlineExceeded)):
                 learner.put()
-            assert key.get().points == stored(key) == 0
+            again = key.get()
+            assert again.points == stored(key) == 0
+            again.points += 5
+            with pytest.raises(userlock.CreatedWithoutLock):
+                ndb.put_multi([again, Marked(id="bob")])
+            assert key.get() is key.get(), "it is cached again"
+            assert key.get().points == 0
         datastore.faults.clear()
 
 
