@@ -261,7 +261,7 @@ def cached_is_good(entity: Any) -> bool:
     read or put under the same tenure."""
     stamp, ledger = stamp_of(entity), request_notes().ledger
     if stamp is not None and (stamp.version == OVERTAKEN or ledger.is_outdated(stamp)):
-        return False
+        return put_in_running_transaction(entity)
     if entity._write_policy is WritePolicy.IN_TRANSACTION:
         # An independent transaction leaves its reads in the cache of the transaction around it.
         transaction, read_in = current_transaction(), stamp and stamp.transaction

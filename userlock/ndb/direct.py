@@ -114,7 +114,7 @@ def _settled(row: Any, mutation: Any, landed: Any) -> bool:
     """Note the outcome of a mutation; return whether it has landed."""
     ledger = request_notes().ledger
     if landed is None:
-        ledger.refused(row.key, mutation.base_version)
+        ledger.failed(row.key)
     elif deletes(mutation):
         ledger.deleted(row.key, mutation.base_version)
     else:

@@ -132,8 +132,8 @@ class Ledger:
         #: Stamps of the last versions, and of the last puts that have landed.
         self._seen: dict[Any, Stamp] = {}
         self._puts: dict[Any, Stamp] = {}
-        #: The versions that a refused write has built on, or one that a delete has deleted.
-        self._refused: dict[Any, int] = {}
+        #: When the last write failed, by `orders`; and the version that a delete has deleted.
+        self._failed: dict[Any, int] = {}
         self.deletions: dict[Any, int] = {}
         #: New entities whose ids Datastore has allocated in transactions, which may be rolled back.
         self._allocated: dict[Any, int] = {}
@@ -179,15 +179,13 @@ class Ledger:
         """Return whether the request has deleted the very version that an object stands for."""
         return bool(self.deletions.get(name_of(stamp.key)) == stamp.version)
 
-    def refused(self, ndb_key: Any, version: int) -> None:
-        """Note that a write was refused, or is in doubt: objects of that version are outdated."""
-        name = name_of(ndb_key)
-        _note(self._refused, name, max(version, self._refused.get(name, 0)))
+    def failed(self, ndb_key: Any) -> None:
+        """Note that a write was refused, or is in doubt: objects from before it are outdated."""
+        _note(self._failed, name_of(ndb_key), next(orders))
 
     def is_outdated(self, stamp: Stamp) -> bool:
-        """Return whether a write was refused that built on this version, or a later one."""
-        refused = self._refused.get(name_of(stamp.key)) if self._refused else None
-        return refused is not None and stamp.version <= refused
+        """Return whether a write has failed since the object was read or put."""
+        return bool(self._failed) and stamp.order < self._failed.get(name_of(stamp.key), 0)
 
     def allocated(self, ndb_key: Any) -> None:
         """Note an id that Datastore has allocated in a transaction."""

@@ -239,6 +239,8 @@ class Write(PendingWrite):
         error: BaseException | None = tasklets.Future.exception(future)  # without asking it
         if error is not None:
             self._undo_note()
+            if not self.withdrawn:
+                self._outdate_objects()
         elif self.new_id:
             # An id has been allocated, and the application has not changed the key again yet.
             self.key = self.entity._userlock_key
@@ -264,6 +266,7 @@ class Write(PendingWrite):
 
     def withdraw(self) -> None:
         """Do not send the write, unless it was sent. Its caller gets another error."""
+        self._outdate_objects()
         if self.number in _open:
             self.withdrawn = True
             self._undo_note()
@@ -365,7 +368,7 @@ class Write(PendingWrite):
 
     def _outdate_objects(self) -> None:
         if is_complete(self.key):  # the next read asks Datastore, and not a context cache
-            self._ledger.refused(self.key, self.read_version)
+            self._ledger.failed(self.key)
 
     @property
     def _facts(self) -> dict[str, Any]:

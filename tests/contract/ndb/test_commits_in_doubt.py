@@ -160,15 +160,25 @@ class TestPuts:
         assert isinstance(errors[1], userlock.StaleWriteError)
         assert isinstance(errors[2], google_errors.RetryError)
 
-    def test_the_service_stays_away(self, key: Any, datastore: userlock_emulator.Emulator) -> None:
-        """As in ndb, the last error is raised: the outcome is not known."""
-        datastore.faults.unavailable(None, rpc="Commit")
+    @pytest.mark.parametrize("fault", ["unavailable", "deadline_exceeded"])
+    def test_the_service_stays_away(
+        self, key: Any, datastore: userlock_emulator.Emulator, fault: str
+    ) -> None:
+        """As in ndb, the last error is raised: the outcome is not known, until it is looked up."""
         with userlock.global_lock("ann"):
             learner = key.get()
-            with pytest.raises(google_errors.RetryError):
+            getattr(datastore.faults, fault)(None, rpc="Commit")
+            learner.points += 5
+            with pytest.raises((google_errors.RetryError, google_errors.DeadlineExceeded)):
                 learner.put()
+            again = key.get()
+            assert again.points == stored(key) == 0
+            again.points += 5
+            with pytest.raises(userlock.CreatedWithoutLock):
+                ndb.put_multi([again, Marked(id="bob")])
+            assert key.get() is key.get(), "it is cached again"
+            assert key.get().points == 0
         datastore.faults.clear()
-        assert stored(key) == 0
 
 
 class TestCreations:
