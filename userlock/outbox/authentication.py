@@ -339,19 +339,23 @@ class Certificates:
 
 
 def _fetch(url: str) -> bytes:
-    opener = urllib.request.build_opener(_NoRedirections)
+    opener = urllib.request.build_opener(_AsTheyAre)
     with opener.open(url, timeout=_TIMEOUT_SECONDS) as answer:
+        if answer.status != 200:
+            raise ValueError(f"HTTP {answer.status}")
         document: bytes = answer.read(_MOST_BYTES + 1)
     if len(document) > _MOST_BYTES:
         raise ValueError("the document is too long")
     return document
 
 
-class _NoRedirections(urllib.request.HTTPRedirectHandler):
-    """Refuses redirections: one could lead from TLS to a place without it."""
+class _AsTheyAre(urllib.request.HTTPErrorProcessor):
+    """Follows no redirections: one could lead from TLS to a place without it."""
 
-    def redirect_request(self, *_: Any) -> None:
-        return None
+    def http_response(self, request: Any, response: Any) -> Any:
+        return response
+
+    https_response = http_response
 
 
 def _certificates(document: bytes) -> dict[str, bytes]:
