@@ -170,3 +170,5 @@ def test_tiers_that_no_failure_reaches(tiers: Any) -> None:
 
 def test_one_class_is_enough_for_never_retry() -> None:
     assert job(never_retry=KeyError).never_retry == (KeyError,)  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="not 'Gone'"):
+        job(never_retry="Gone")

@@ -231,11 +231,12 @@ def user_lock(
             raised in the request.
     """
     if (source is None) == (session is None) or not (
-        isinstance(session, str) or isinstance(source, str) or callable(source)
+        isinstance(session, str) or isinstance(source, str) or _takes_nothing(source)
     ):
         raise TypeError(
-            "user_lock takes the name of a route's argument, a function that returns the lock "
-            "id, or session='its key in the session'"
+            "user_lock takes the name of a route's argument, a function without arguments that "
+            "returns the lock id, or session='its key in the session'; and is called above the "
+            "view: @user_lock(…)"
         )
 
     if allowed is not None:
@@ -280,6 +281,17 @@ def user_lock(
         return locked
 
     return decorate
+
+
+def _takes_nothing(source: object) -> bool:
+    """Return whether it is a function without arguments, unlike most views."""
+    try:
+        inspect.signature(cast(Any, source), follow_wrapped=False).bind()
+    except ValueError:
+        return True  # some written in C do not tell
+    except TypeError:
+        return False
+    return True
 
 
 def _no_argument(source: str, problem: str, there: Iterable[str]) -> ConfigurationError:

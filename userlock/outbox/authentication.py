@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from userlock.bounded_calls import BoundedCalls
 from userlock.clock import SYSTEM_CLOCK, Clock
 from userlock.errors import ConfigurationError
 from userlock.fork import reset_in_child
@@ -50,7 +51,9 @@ USABLE_SECONDS = 6 * 3600.0
 #: Between two fetches for unknown keys, and after a fetch that has failed.
 AGAIN_SECONDS = 60.0
 AFTER_FAILURE_SECONDS = 5.0
+#: For the whole of a fetch: the time-out of a connection is for each of its pieces.
 _TIMEOUT_SECONDS = 3.0
+_FETCHES = BoundedCalls(8, "userlock-certificates")
 _MOST_BYTES = 200_000
 
 
@@ -326,7 +329,8 @@ class Certificates:
 
     def _refresh(self) -> None:
         try:
-            self._by_id = _certificates(self._fetch(self._url))
+            document = _FETCHES.within(_TIMEOUT_SECONDS, self._fetch, self._url)
+            self._by_id = _certificates(document)
         except Exception as error:
             self._problem = f"{type(error).__name__}: {error}"[:200]
         else:
@@ -335,19 +339,23 @@ class Certificates:
 
 
 def _fetch(url: str) -> bytes:
-    opener = urllib.request.build_opener(_NoRedirections)
+    opener = urllib.request.build_opener(_AsTheyAre)
     with opener.open(url, timeout=_TIMEOUT_SECONDS) as answer:
+        if answer.status != 200:
+            raise ValueError(f"HTTP {answer.status}")
         document: bytes = answer.read(_MOST_BYTES + 1)
     if len(document) > _MOST_BYTES:
         raise ValueError("the document is too long")
     return document
 
 
-class _NoRedirections(urllib.request.HTTPRedirectHandler):
-    """Refuses redirections: one could lead from TLS to a place without it."""
+class _AsTheyAre(urllib.request.HTTPErrorProcessor):
+    """Follows no redirections: one could lead from TLS to a place without it."""
 
-    def redirect_request(self, *_: Any) -> None:
-        return None
+    def http_response(self, request: Any, response: Any) -> Any:
+        return response
+
+    https_response = http_response
 
 
 def _certificates(document: bytes) -> dict[str, bytes]:

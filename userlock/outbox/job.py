@@ -105,7 +105,7 @@ def _classes(errors: Any) -> tuple[type[BaseException], ...]:
     classes = tuple(errors) if isinstance(errors, Iterable) else (errors,)
     for each in classes:
         if not (isinstance(each, type) and issubclass(each, BaseException)):
-            raise TypeError(f"never_retry must be classes of errors, not {each!r:.80}")
+            raise TypeError(f"never_retry must be classes of errors, not {errors!r:.80}")
     return classes
 
 

@@ -12,7 +12,7 @@ from tests.documents import Page
 
 PAGE = Page("docs/cookbook.md")
 CODE = PAGE.take("python", "def schedule")
-NOON = datetime.datetime(2026, 11, 24, 12)  # noqa: DTZ001 (ndb's are without a zone)
+NOON = datetime.datetime(2026, 11, 24, 12, tzinfo=datetime.UTC)
 SECOND = datetime.timedelta(seconds=1)
 
 

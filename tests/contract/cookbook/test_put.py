@@ -21,7 +21,7 @@ def names(cook: Cook) -> dict[str, Any]:
     return cook(CODE)
 
 
-def put(names: dict[str, Any], title: str = "Summer") -> int:
+def put(names: dict[str, Any], title: Any = "Summer") -> int:
     names["app"].secret_key = "test"
     client = names["app"].test_client()
     with client.session_transaction() as session:
@@ -34,6 +34,7 @@ def test_twice(names: dict[str, Any]) -> None:
     assert names["app"].test_client().put(PATH, json={"title": "Summer"}).status_code == 401
     assert [put(names) for _ in range(3)] == [201, 200, 200]
     assert put(names, "Winter") == 409
+    assert {put(names, title) for title in (None, 7, "x" * 1501, "\ud800")} == {400}
     assert names["Project"].query().count() == 1
 
 

@@ -151,6 +151,7 @@ def sender(app: Any) -> Send:
             environ["CONTENT_LENGTH"] = length
         if lost:
             environ["wsgi.input"] = io.BytesIO(body[:-lost])
+            environ["wsgi.input_terminated"] = True  # as gunicorn says
         # (The test client would count the bytes that are there.)
         chunks, line, answered = werkzeug.test.run_wsgi_app(app, environ, buffered=True)
         return int(line.split()[0]), dict(answered), b"".join(chunks)

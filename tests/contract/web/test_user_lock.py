@@ -160,7 +160,10 @@ def test_an_argument_that_the_route_does_not_have(app: flask.Flask) -> None:
 
 @pytest.mark.parametrize(
     ("source", "options"),
-    [(None, {}), ("user_id", {"session": "user_id"}), (7, {}), (None, {"session": 7})],
+    [
+        *((None, {}), ("user_id", {"session": "user_id"}), (7, {}), (None, {"session": 7})),
+        (lambda user_id: user_id, {}),  # a view: without parentheses
+    ],
 )
 def test_anything_else_than_one_source_is_refused(source: Any, options: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match="user_lock takes"):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import userlock
+from userlock.outbox import authentication
 from userlock.outbox.authentication import (
     AFTER_FAILURE_SECONDS,
     AGAIN_SECONDS,
@@ -170,6 +172,18 @@ def test_an_outage_before_the_first(issuer: Issuer, clock: ManualClock) -> None:
     clock.advance(AFTER_FAILURE_SECONDS)
     issuer.down = False
     assert issuer.certificates.get("a") == b"-----BEGIN a"
+
+
+def test_an_answer_in_small_pieces_ends_in_time(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(authentication, "_TIMEOUT_SECONDS", 0.05)
+    last_piece = threading.Event()
+    issuer.certificates._fetch = lambda _: last_piece.wait(10)  # type: ignore[assignment, return-value]
+    with pytest.raises(Refused, match="no answer within"):
+        issuer.certificates.get("a")
+    assert not last_piece.is_set()
+    last_piece.set()
 
 
 def test_an_outage_later_is_survived_for_hours(issuer: Issuer, clock: ManualClock) -> None:
