@@ -6,7 +6,6 @@ does, through the installed ndb and userlock's hooks.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import secrets
 from collections.abc import Iterator
@@ -78,19 +77,17 @@ def through_ndb(client: Any) -> Check:
     version = capabilities.installed_release()
     log = logging.getLogger("userlock")
     log.addFilter(_is_of_something_else)
-    wrong = "it did not come to an end"
+    wrong, name = "", secrets.token_hex(16)
     try:
-        name = secrets.token_hex(16)
         try:
             with client.context():
                 wrong = _fault(client, name)
         finally:
-            # The result, or an error, counts more than an entity left over.
-            quietly = contextlib.suppress(Exception) if wrong else contextlib.nullcontext()
-            with quietly, client.context():  # a new one, which has read nothing outdated
+            with client.context():  # a new one, which has read nothing outdated
                 ndb.Key(KIND, name).delete(**_ONCE)
     except Exception as error:  # of Datastore's, or of an ndb that does not fit at all
-        wrong = f"trying it ended with {type(error).__name__}: {error}"
+        # A result counts more than an entity left over.
+        wrong = wrong or f"trying it ended with {type(error).__name__}: {error}"
     finally:
         log.removeFilter(_is_of_something_else)
     says = f"google-cloud-ndb {version}: "
