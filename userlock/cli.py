@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import functools
 import importlib
@@ -32,35 +31,13 @@ COMMANDS = {
     "reap": ("requests", "remove answers of requests that are no longer kept"),
     "unique": ("constraints", "compare entities with claims of their unique values, repair those"),
     "quota": ("constraints", "check the flags of a quota, and count again"),
-    "completion": ("cli", "print a script for a shell that completes commands and options"),
 }
 
 
 def command_of(name: str) -> Command:
-    package = "userlock" if name == "completion" else "userlock.admin"
-    module = importlib.import_module(f"{package}.{COMMANDS[name][0]}")
+    module = importlib.import_module(f"userlock.admin.{COMMANDS[name][0]}")
     found: Command = getattr(module, "break_" if name == "break" else name)
     return found
-
-
-@command.command(
-    command.argument("shell", metavar="SHELL", help="bash, zsh or another that shtab knows")
-)
-def completion(options: argparse.Namespace, invocation: Invocation) -> int:
-    """Print a script for a shell that completes commands and options.
-
-    Add the line `eval "$(userlock completion bash)"` to ~/.bashrc; the like for zsh, after
-    compinit. Needs shtab: pip install 'userlock[completion]'. The JSON document has script.
-    """
-    try:
-        shtab = importlib.import_module("shtab")  # without types where it is not installed
-    except ImportError as error:
-        raise CommandError("it needs shtab: pip install 'userlock[completion]'") from error
-    if options.shell not in shtab.SUPPORTED_SHELLS:
-        known = ", ".join(shtab.SUPPORTED_SHELLS)
-        raise CommandError(f"there is no shell {options.shell!r}. Choose from: {known}")
-    script = shtab.complete(parser(whole=True), options.shell)
-    return invocation.answer({"script": script}, script)
 
 
 def main(
@@ -108,13 +85,9 @@ def main(
 
 def _run(arguments: Sequence[str] | None, console: Console, connect: command.Connect) -> int:
     try:
-        options = parser().parse_args(arguments)
+        options = parser(whole=False).parse_args(arguments)
     except SystemExit as end:  # after --help, or an error in the command line
         return end.code if isinstance(end.code, int) else command.USAGE
-    if options.command is None:
-        names = ", ".join(COMMANDS)
-        console.note(f"userlock: no command is given. Choose from: {names} (see userlock --help)")
-        return command.USAGE
     invocation = Invocation(options, console, connect)
     try:
         code: int = options.run(options, invocation)
@@ -131,24 +104,22 @@ def _run(arguments: Sequence[str] | None, console: Console, connect: command.Con
     return failure.exit_code
 
 
-def parser(*, whole: bool = False) -> Parser:
-    """Return the parser. Those of the commands are filled when they are used; if `whole`, now."""
+def parser(*, whole: bool = True) -> Parser:
+    """Return the parser, also for shtab. If not `whole`, those of commands are filled when used."""
     codes = command.exit_codes(command.NO_MEANS)
     parser = Parser(
         prog="userlock",
         description="Show and break locks, check their server, repair the outbox and requests.",
         epilog="Every command takes --store and --json. "
         f"`userlock COMMAND --help` shows the other options.\n\n{codes}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"userlock {__version__}")
     command.add_common(parser)
     commands = parser.add_subparsers(
-        title="commands", dest="command", metavar="COMMAND", parser_class=Parser
+        title="commands", dest="command", metavar="COMMAND", parser_class=Parser, required=True
     )
     for name, (_, summary) in COMMANDS.items():
-        below = command.add_parser(commands, name, summary)
+        below = commands.add_parser(name, help=summary)
         below.fill = functools.partial(lambda name, to: command_of(name).fill(to), name)
         if whole:
             below.load()

@@ -103,13 +103,15 @@ Every action has --help. USERLOCK_SHOW_IDS=masked or hashed hides ids, keys and 
                         raise
                     except (Exception, SystemExit) as error:
                         text = legible(text_of(error), 200)
-                        says = f"the app's function for an ndb client fails: {text}"
-                        raise CommandError(says) from error
+                        raise CommandError(
+                            f"{name or app}: its function for an ndb client fails: {text}. To fix "
+                            f"it: name the app's {self.noun}, or the app itself by {apps.VARIABLE}"
+                        ) from error
                     yield found
         except NoService as error:
             raise CommandError(
                 "the app has configured no lock service when it is imported. To fix it: pass "
-                "--store, or give the object service="
+                "--store, or set USERLOCK_STORE"
             ) from error
         except ConfigurationError as error:
             raise CommandError(str(error)) from error

@@ -139,6 +139,10 @@ class Parser(argparse.ArgumentParser):
     fill: Callable[[Parser], None] | None = None
     _given: Sequence[str] = ()
 
+    def __init__(self, **options: Any) -> None:
+        raw = argparse.RawDescriptionHelpFormatter
+        super().__init__(formatter_class=raw, allow_abbrev=False, **options)
+
     def load(self) -> None:
         if self.fill is not None:
             fill, self.fill = self.fill, None
@@ -256,7 +260,7 @@ class Command:
                 title="actions", dest="action", metavar="ACTION", parser_class=Parser, required=True
             )
             for action in self.actions:
-                action.fill(add_parser(actions, action.name, action.summary))
+                action.fill(actions.add_parser(action.name, help=action.summary))
         else:
             parser.set_defaults(run=self.run)
 
@@ -271,11 +275,6 @@ def command(
         return Command(called, run, inspect.cleandoc(run.__doc__ or called), no, arguments)
 
     return make
-
-
-def add_parser(commands: argparse._SubParsersAction[Parser], name: str, summary: str) -> Parser:
-    raw = argparse.RawDescriptionHelpFormatter
-    return commands.add_parser(name, help=summary, formatter_class=raw, allow_abbrev=False)
 
 
 def exit_codes(no: str) -> str:
@@ -325,14 +324,12 @@ def number(noun: str, least: float, most: float, *, whole: bool = False) -> Call
     """Return the type of an argument: a number in a range."""
 
     def convert(text: str) -> float:
-        try:
-            value = float(text) if text.isascii() and not (whole and not text.isdecimal()) else -1.0
-        except ValueError:
-            value = -1.0
-        if not least <= value <= most:
-            says = f"{text!r} is not a {noun} from {least:g} to {most:.15g}"
-            raise argparse.ArgumentTypeError(says)
-        return int(value) if whole else value
+        with contextlib.suppress(ValueError):
+            value = int(text) if whole else float(text)
+            if least <= value <= most:
+                return value
+        says = f"{text!r} is not a {noun} from {least:g} to {most:.15g}"
+        raise argparse.ArgumentTypeError(says)
 
     return convert
 

@@ -13,6 +13,7 @@ from userlock.admin.app import AppObject, stoppable
 from userlock.admin.command import Invocation, usable_lock_id
 from userlock.constraints import Quota
 from userlock.constraints.audit import Audit, Problem, constrained_models
+from userlock.lock.configuration import default_service
 from userlock.ndb.client import ClientOfProcess, find_client
 from userlock.ndb.owners import current_namespace, in_namespace, namespaces
 from userlock.ndb.transactions import failure_text, is_outage
@@ -65,6 +66,7 @@ def repair(options: argparse.Namespace, invocation: Invocation, client: ClientOf
     the same command goes on. Exits with 1 if problems are left. The problems and the JSON
     document are those of check.
     """
+    default_service()  # before the first entity
     return _audit(options, invocation, repair=True, wait_timeout=options.wait)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import time
 
-from userlock.admin.health import WARNING, Finding, Findings, new_lock_id, try_out
+from userlock.admin.health import WARNING, Check, Finding, examine_server, new_lock_id
 from userlock.admin.locks import Listing, LockState
 from userlock.lock.record import Record
 from userlock.lock.store import StoreUnavailable
@@ -21,27 +21,23 @@ ADVICE = (
 def list_locks(store: DatastoreStore, limit: int) -> Listing:
     records = store.records(limit)
     found = (LockState(name, Record(stored), hashed) for name, hashed, stored in records)
-    return Listing.within_room(found, shortest_first=False)
+    return Listing.within_room(found)
 
 
 def examine(store: DatastoreStore) -> list[Finding]:
-    found = Findings("datastore")
-    try:
-        began = time.monotonic()
-        found.server = store.connect()
+    server = "datastore"
+    with contextlib.suppress(StoreUnavailable):  # the first verb says why
+        server = store.connect()
+
+    def ask() -> list[Check]:
         store.read(new_lock_id())
-        took = time.monotonic() - began
-    except StoreUnavailable as trouble:
-        return found.unreachable(trouble.reason, ADVICE)
-    found.reachable(took)
-    emulated = os.environ.get("DATASTORE_EMULATOR_HOST")
-    if emulated:
-        add_emulator(found, emulated)
-    try_out(found, store, patience=store.timeout)
-    return found
+        return emulator(os.environ.get("DATASTORE_EMULATOR_HOST"))
+
+    return examine_server(server, store, ask, ADVICE, store.timeout)
 
 
-def add_emulator(found: Findings, host: str) -> None:
+def emulator(host: str | None) -> list[Check]:
+    """Return a warning if Datastore is an emulator."""
     says = f"this is an emulator at {host}, not Datastore"
     advice = "Unset DATASTORE_EMULATOR_HOST to ask the real one."
-    found.add("emulator", WARNING, says, advice, emulator=host)
+    return [("emulator", WARNING, says, advice)] if host else []

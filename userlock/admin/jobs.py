@@ -71,13 +71,6 @@ _LABELS = (
     *("call", "owner", "namespace", "key", "state", "staged", "ready", "attempts", "tier"),
     *("cause", "died", "blocks", "first error", "last error"),
 )
-#: A job that holds up its owner's later ones, by its state.
-_HOLDS_UP = {
-    "due": "is due",
-    "later": "has failed, and runs again later",
-    "running": "is running",
-    "dead": "is dead",
-}
 CAUSES = (
     Column("dead", "Dead", "count"),
     Column("blocking", "Blocking", "count"),
@@ -136,8 +129,8 @@ def explain(letter: Letter, wall: float) -> Why:
         if first.flaw:
             told = "A job of its owner, whose row is malformed, may hold it up."
             return Why(told, reference(first))
-        which = _HOLDS_UP[state_of(first, wall)]
-        return Why(f"An earlier job of its owner holds it up, which {which}.", reference(first))
+        state = state_of(first, wall).replace("later", "to run again later")
+        return Why(f"An earlier job of its owner holds it up, which is {state}.", reference(first))
     return Why(f"It has been due for {span(wall - letter.ready_at)}, and waits for a worker.")
 
 
@@ -422,10 +415,7 @@ def show(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) ->
 
 
 @cli.command(
-    [
-        cli.flag("--once", "one round"),
-        cli.option("--seconds", "S", "end after S seconds", cli.seconds),
-    ]
+    cli.flag("--once", "one round"),
 )
 def relay(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -> int:
     """Ask the engine again for due jobs.
@@ -434,14 +424,12 @@ def relay(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -
     with 0. Any number of relays may run. The JSON document has woken, refused and shards
     (--once), or stopped.
     """
-    clock = invocation.console.clock
     with stoppable() as stop:
         if options.once:
             done = outbox.relay()
             text = f"{counted(done.woken, 'job')} woken, {done.refused:,} refused by the engine"
             return invocation.answer(done._asdict(), text)
-        ends = None if options.seconds is None else clock.now() + options.seconds
-        outbox.relay_until(lambda: stop() or (ends is not None and clock.now() >= ends))
+        outbox.relay_until(stop)
     return invocation.answer({"stopped": stop()}, "the relay has ended")
 
 
@@ -518,7 +506,7 @@ def purge(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -
     """Delete dead jobs for good.
 
     Deletes those that were dead when they were counted, and no others. Jobs that they held up
-    go on. Asks twice on a terminal; otherwise it needs --yes with their number. The JSON
+    go on. Asks for their number on a terminal; otherwise it needs --yes with it. The JSON
     document has purged, left, interrupted (some are left) and why (nothing was purged).
     """
     console = invocation.console
@@ -559,9 +547,8 @@ def _refusal(options: argparse.Namespace, console: Console, chosen: Chosen, tota
         for each in found.causes[:20]:
             if f"{each.name} ".startswith(f"{chosen.cause} ") or not chosen.cause:
                 console.note(f"  {each.dead:>7,}  {legible(each.name, _SHOWN_NAME)}")
-    if not console.agrees(f"Delete {jobs} for good? They will never run."):
-        return "you said no"
-    if console.ask("Type their number to delete them: ").replace(",", "") != str(total):
+    typed = console.ask(f"Type their number to delete {jobs} for good. They will never run: ")
+    if typed.replace(",", "") != str(total):
         return f"found {jobs}, and you typed another number"
     return ""
 

@@ -9,8 +9,8 @@ import argparse
 import collections
 import getpass
 import socket
-from collections.abc import Callable, Collection, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, TypeVar
 
 import userlock.ids as ids
 from userlock.admin import command as cli
@@ -26,13 +26,12 @@ from userlock.lock.service import LockService
 from userlock.lock.store import StoreUnavailable
 from userlock.words import escaped, span
 
-#: The most locks in a listing, and in a table.
-_MOST_LOCKS, _MOST_ROWS = 10_000, 1_000
-#: How many waiters of a lock are shown.
-MOST_WAITERS = 100
+_S = TypeVar("_S")
+#: The most locks in a listing.
+_MOST_LOCKS = 10_000
 #: The most bytes of all records in one listing. Parsed, they take a multiple of it.
 MOST_LISTED_BYTES = 8 << 20
-NO_ROOM = f"the records have more than {MOST_LISTED_BYTES >> 20} MB; long ones are missing"
+NO_ROOM = f"the records have more than {MOST_LISTED_BYTES >> 20} MB; some are missing"
 
 FOREIGN = "something that userlock did not write"
 #: The columns of a list of locks, and of the queue of one.
@@ -79,7 +78,6 @@ class LockState(NamedTuple):
         return max((wall - each.since for each in self.waiters), default=-1.0)
 
     def facts(self, wall: float) -> Facts:
-        """Return the document, with at most `MOST_WAITERS` of the waiters."""
         waiters, record = self.waiters, self.record
         return {
             "lock_id": None if self.hashed else ids.exact(self.name),
@@ -87,7 +85,7 @@ class LockState(NamedTuple):
             "held": self.held,
             "holder": None if record is None or record.free else holder_facts(record, wall),
             "waiting": len(waiters),
-            "waiters": [waiter_facts(each, wall) for each in waiters[:MOST_WAITERS]],
+            "waiters": [waiter_facts(each, wall) for each in waiters],
         }
 
     def row(self, wall: float) -> Facts:
@@ -109,60 +107,41 @@ class Listing(NamedTuple):
 
     locks: list[LockState]
     note: str = ""  # which are missing, and why
-    more: str = ""  # where the next page begins, of a store that lists page by page
 
     @classmethod
-    def within_room(
-        cls, found: Iterable[LockState], note: str = "", *, shortest_first: bool = True
-    ) -> Listing:
-        """Take the locks for which there is room: forged records must not fill the memory."""
+    def within_room(cls, found: Iterable[LockState], note: str = "") -> Listing:
+        """Take the first locks for which there is room: forged records must not fill the memory."""
         locks: list[LockState] = []
         left = MOST_LISTED_BYTES
         for each in found:
-            size = 0 if each.record is None else len(each.record.stored.record)
-            if size <= left:
-                left -= size
-                locks.append(each)
-                continue
-            note = NO_ROOM
-            if shortest_first:
-                break  # before the longer ones are read
+            left -= 0 if each.record is None else len(each.record.stored.record)
+            if left < 0:
+                return cls(locks, NO_ROOM)
+            locks.append(each)
         return cls(locks, note)
 
     @classmethod
     def of_servers(
-        cls,
-        kind: str,
-        servers: Collection[str],
-        list_one: Callable[[str, int, str], Listing],
-        limit: int,
-        after: str,
+        cls, servers: Mapping[str, _S], list_one: Callable[[_S, int], Listing], limit: int
     ) -> Listing:
-        """List the locks of servers, without those that are down; raise if nothing was found.
-
-        `list_one(server, limit, cursor)` lists one server; an empty cursor is its beginning.
-        """
+        """List the locks of servers, without those that are down; raise if nothing was found."""
         locks: list[LockState] = []
         notes: list[str] = []
-        begins, _, cursor = after.rpartition("/")
-        left = sorted(name for name in servers if name >= begins)
-        down: list[StoreUnavailable] = []
-        for name in left:
+        down: StoreUnavailable | None = None
+        for name, server in servers.items():
             if len(locks) >= limit:
-                return cls(locks, "; ".join(notes), f"{name}/")
+                break
             try:
-                one = list_one(name, limit - len(locks), cursor if name == begins else "")
+                one = list_one(server, limit - len(locks))
             except StoreUnavailable as trouble:
-                down.append(trouble)
+                down = trouble
                 notes.append(trouble.reason)
                 continue
             locks += one.locks
             if one.note:
-                notes.append(f"{kind} at {name}: {one.note}")
-            if one.more:
-                return cls(locks, "; ".join(notes), f"{name}/{one.more}")
-        if down and not locks and not after:
-            raise down[-1]
+                notes.append(f"{name}: {one.note}")
+        if down is not None and not locks:
+            raise down
         return cls(locks, "; ".join(notes))
 
     def select(self, wall: float, *, everything: bool) -> list[LockState]:
@@ -171,19 +150,15 @@ class Listing(NamedTuple):
         return sorted(chosen, key=lambda each: (-each.longest_wait(wall), each.name))
 
 
-def take(service: LockService, lock_ids: list[str], after: str | None = None) -> Listing:
-    """List the named locks; all if none are named, which costs the store work.
-
-    `after`: lists page by page: `more` of the page before, or empty.
-    """
+def take(service: LockService, lock_ids: list[str]) -> Listing:
+    """List the named locks; all if none are named, which costs the store work."""
     if lock_ids:
         return _take_named(service, list(dict.fromkeys(lock_ids)))
     kind = kind_of(service.store)
     if kind is None:
         return Listing([], "this kind of store does not list its locks")
-    found: Listing = kind.list_locks(service.store, _MOST_LOCKS, *((after,) if after else ()))
-    last = after is None or not found.more
-    if last and len(found.locks) >= _MOST_LOCKS and not found.note:
+    found: Listing = kind.list_locks(service.store, _MOST_LOCKS)
+    if len(found.locks) >= _MOST_LOCKS and not found.note:
         note = f"the list ends after {_MOST_LOCKS:,} locks; there may be more"
         return found._replace(note=note)
     return found
@@ -258,13 +233,12 @@ _LABELS = ("process", "request", "priority", "since", "lease", "waits for")
     cli.argument("lock_ids", metavar="ID", nargs="*", help="show only these locks"),
     cli.flag("--contended", "only locks with waiters"),
     cli.flag("--follow", "list them again and again, until Ctrl-C"),
-    cli.flag("--all", "list all of many, page by page, in no order (Redis)"),
     cli.option("--interval", "S", _INTERVAL, cli.seconds, 1.0),
 )
 def locks(options: argparse.Namespace, invocation: Invocation) -> int:
     """List the locks, the longest wait first.
 
-    The JSON document (with --follow or --all one a line) has at, listed, held, complete, note
+    The JSON document (with --follow one a line) has at, listed, held, complete, note
     and locks (each as in `userlock holder --json`), or with --follow error while the store does
     not answer.
 
@@ -275,13 +249,11 @@ def locks(options: argparse.Namespace, invocation: Invocation) -> int:
     """
     lock_ids = [usable_lock_id(each) for each in options.lock_ids]
     service, console = invocation.service(), invocation.console
-    if options.all and (options.follow or lock_ids):
-        raise CommandError("--all goes neither with IDs nor with --follow")
-    first, after = True, "" if options.all else None
+    first = True
     while True:
         wall = console.clock.wall()
         try:
-            found = take(service, lock_ids, after)
+            found = take(service, lock_ids)
         except StoreUnavailable as trouble:
             if first or not options.follow:
                 raise
@@ -294,9 +266,6 @@ def locks(options: argparse.Namespace, invocation: Invocation) -> int:
                 fix = "To fix it: name the locks to show, userlock locks ID …"
                 raise CommandError(f"cannot list the locks: {found.note}. {fix}")
             _show(options, invocation, found, wall)
-            if options.all and found.more:
-                first, after = False, found.more
-                continue
         first = False
         if not options.follow:
             return cli.FINE
@@ -305,25 +274,20 @@ def locks(options: argparse.Namespace, invocation: Invocation) -> int:
 
 def _show(options: argparse.Namespace, invocation: Invocation, found: Listing, wall: float) -> None:
     chosen = found.select(wall, everything=not options.contended)
-    shown = chosen if options.all else chosen[:_MOST_ROWS]
-    rest = len(chosen) - len(shown)
-    note = found.note or (f"{rest:,} more locks are not shown" if rest else "")
     held = sum(lock.held for lock in found.locks)
     document = {
         "at": Moment(wall),
         "listed": len(found.locks),
         "held": held,
-        "complete": not note,
-        "note": plain_reason(note),
-        "locks": [lock.facts(wall) for lock in shown],
+        "complete": not found.note,
+        "note": plain_reason(found.note),
+        "locks": [lock.facts(wall) for lock in chosen],
     }
     contended = sum(lock.contended for lock in found.locks)
     counts = f"{held:,} held, {contended:,} contended"
     lines = [f"{time_of_day(wall)}  {counts}  {invocation.url}"]
-    if shown:
-        lines += rendering.table(COLUMNS, [lock.row(wall) for lock in shown])
-    if rest:
-        lines.append(f"… and {rest:,} more")
+    if chosen:
+        lines += rendering.table(COLUMNS, [lock.row(wall) for lock in chosen])
     if found.note:
         lines.append(f"not complete: {plain_reason(found.note)}")
     invocation.answer(document, *lines)
@@ -336,7 +300,7 @@ def holder(options: argparse.Namespace, invocation: Invocation) -> int:
     Times are by the clocks of the holder and the waiters. The remaining lease is by the
     clock of the store. The JSON document has lock_id, held, seconds_left, holder (process,
     request, priority, since, held_seconds, lease_seconds, waits_for, token, foreign),
-    waiting (the number of waiters) and waiters (the first 100), in queue order.
+    waiting (the number of waiters) and waiters, in queue order.
 
     USERLOCK_SHOW_IDS=masked or hashed hides lock ids, and the paths of requests, in the
     output of all commands. Hashes need the key of the app in USERLOCK_ID_KEY.
@@ -383,14 +347,11 @@ def _describe(lock_id: str, record: Record | None, wall: float) -> list[str]:
     # `max_waiting` bounds the waiters of one process.
     together = f"; {most} of them in {escaped(process)}" if most > 1 else ""
     lines.append(f"  waiting   {len(waiters)}{together}")
-    rows = [waiter_facts(each, wall) for each in waiters[:MOST_WAITERS]]
+    rows = [waiter_facts(each, wall) for each in waiters]
     for number, each in enumerate(rows, 1):
         each["number"] = number
         each["priority"] += " (aged)" if each["aged"] else ""
-    queue = rendering.table(QUEUE, rows)
-    if len(waiters) > MOST_WAITERS:
-        queue.append(f"… and {len(waiters) - MOST_WAITERS:,} more")
-    return lines + [f"  {line}" for line in queue]
+    return lines + [f"  {line}" for line in rendering.table(QUEUE, rows)]
 
 
 @cli.command(

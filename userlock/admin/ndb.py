@@ -6,17 +6,17 @@ does, through the installed ndb and userlock's hooks.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import secrets
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from google.auth.exceptions import GoogleAuthError
 from google.cloud import ndb
 
-from userlock.admin.datastore import ADVICE, add_emulator
-from userlock.admin.health import OK, WRONG, Finding, Findings
+from userlock.admin.datastore import ADVICE, emulator
+from userlock.admin.health import OK, WRONG, Check, Finding, findings
 from userlock.datastore_rpc import Endpoint
 from userlock.errors import StaleWriteError, WriteNotFenced
 from userlock.events import StaleWrite
@@ -30,22 +30,17 @@ KIND = "UserlockSelfTest"
 #: Subject of the self-test's finding.
 THROUGH_NDB = "ndb"
 _ONCE: dict[str, Any] = {"retries": 0, "timeout": 5.0}
-#: For each capability: advice where it is missing, and its name among facts.
-_CAPABILITIES = {
-    REACHABLE: (ADVICE, "up"),
+#: For each capability: advice where it is missing.
+_ADVICE = {
+    REACHABLE: ADVICE,
     capabilities.VERSIONS: (
         "Puts of entities that were read from this server are refused (WriteNotFenced). This is "
-        "not Google's Datastore, which reports them.",
-        "reported",
+        "not Google's Datastore, which reports them."
     ),
-    capabilities.INSERTS: (
-        "Two requests that create the same entity would overwrite each other.",
-        "exclusive",
-    ),
+    capabilities.INSERTS: "Two requests that create the same entity would overwrite each other.",
     capabilities.BASE_VERSION: (
         "Where the host is not Google's, writes that build on a version are refused "
-        "(WriteNotFenced). Google's Datastore honours it, and so does userlock-emulator.",
-        "base_version",
+        "(WriteNotFenced). Google's Datastore honours it, and so does userlock-emulator."
     ),
 }
 
@@ -55,30 +50,26 @@ def examine(project: str = "", database: str = "") -> list[Finding]:
     try:
         client = ndb.Client(project=project or None, database=database or None)
     except (OSError, GoogleAuthError) as error:
-        found = Findings(f"datastore {project or '(no project)'}/{database or '(default)'}")
-        found.add(REACHABLE, WRONG, f"there is no client for it: {error}", ADVICE, up=False)
-        return found
-    return examine_client(client)
+        server = f"datastore {project or '(no project)'}/{database or '(default)'}"
+        says = f"there is no client for it: {error}"
+        return findings(server, [(REACHABLE, WRONG, says, ADVICE)])
+    return findings(Endpoint(client).name, checks_of(client))
 
 
-def examine_client(client: Any, *, write: bool = True) -> list[Finding]:
-    """Return the findings about a client's Datastore. `write`: also through ndb."""
-    found = Findings(Endpoint(client).name)
+def checks_of(client: Any, *, write: bool = True) -> Iterator[Check]:
+    """Check a client's Datastore. `write`: also through ndb."""
     probed = capabilities.probe(client)
     for each in probed:
-        advice, fact = _CAPABILITIES[each.name]
-        verdict = OK if each.works else WRONG
-        found.add(each.name, verdict, each.says, advice, **{fact: each.works})
+        yield each.name, OK if each.works else WRONG, each.says, _ADVICE[each.name]
         if write and each.name == capabilities.BASE_VERSION:
-            through_ndb(found, client)
+            yield through_ndb(client)
     answered = probed[-1].name != REACHABLE  # to the end
     if answered and not getattr(client, "secure", True):
-        add_emulator(found, str(client.host))
-    return found
+        yield from emulator(str(client.host))
 
 
-def through_ndb(found: Findings, client: Any) -> None:
-    """Add whether stale puts and deletes are refused on their way through ndb.
+def through_ndb(client: Any) -> Check:
+    """Check whether stale puts and deletes are refused on their way through ndb.
 
     Writes one entity of the kind `UserlockSelfTest` and removes it, by a dozen RPCs of at most 5 s.
     Not within an ndb context, and not where fencing is switched off. Raises nothing.
@@ -86,26 +77,24 @@ def through_ndb(found: Findings, client: Any) -> None:
     version = capabilities.installed_release()
     log = logging.getLogger("userlock")
     log.addFilter(_is_of_something_else)
-    wrong = "it did not come to an end"
+    wrong, name = "", secrets.token_hex(16)
     try:
-        name = secrets.token_hex(16)
         try:
             with client.context():
                 wrong = _fault(client, name)
         finally:
-            # The result, or an error, counts more than an entity left over.
-            quietly = contextlib.suppress(Exception) if wrong else contextlib.nullcontext()
-            with quietly, client.context():  # a new one, which has read nothing outdated
+            with client.context():  # a new one, which has read nothing outdated
                 ndb.Key(KIND, name).delete(**_ONCE)
     except Exception as error:  # of Datastore's, or of an ndb that does not fit at all
-        wrong = f"trying it ended with {type(error).__name__}: {error}"
+        # A result counts more than an entity left over.
+        wrong = wrong or f"trying it ended with {type(error).__name__}: {error}"
     finally:
         log.removeFilter(_is_of_something_else)
     says = f"google-cloud-ndb {version}: "
     says += wrong or "a put and a delete of an outdated object were refused"
     advice = "If it stays so, writes are not protected with this release: install an older "
     advice += "google-cloud-ndb (2.3 to 2.7 are tested) or a newer userlock."
-    found.add(THROUGH_NDB, WRONG if wrong else OK, says, advice, fenced=not wrong, ndb=version)
+    return THROUGH_NDB, WRONG if wrong else OK, says, advice
 
 
 def _is_of_something_else(record: logging.LogRecord) -> bool:

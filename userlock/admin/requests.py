@@ -49,7 +49,6 @@ _SHOWN_NAME, _SHOWN_IN_ROW = 300, 60
 _MOST_POINTS = 100
 #: Few rows are read at once: each may have a megabyte.
 _BATCH = 10
-_MOST_COUNTED = 10_000
 _FRESH = {"use_cache": False, "use_global_cache": False}
 
 _COMMON = (
@@ -92,23 +91,6 @@ class Found(NamedTuple):
     stamp: str = ""  # names this attempt or its answer; only a reader of the row knows it
     malformed: bool = False  # then little else is known
     namespace: str = ""
-
-
-def count() -> tuple[int, int, str]:
-    """Return the unfinished and the finished requests, up to 10,000 each, and a note."""
-    futures = {
-        standing: [
-            stored.query(namespace, standing, shard).count_async(_MOST_COUNTED)
-            for namespace in namespaces()
-            for shard in range(owners.SHARDS)
-        ]
-        for standing in (stored.OPEN, stored.LEFT, stored.DONE)
-    }
-    found = {name: sum(each.get_result() for each in some) for name, some in futures.items()}
-    unfinished = min(found[stored.OPEN] + found[stored.LEFT], _MOST_COUNTED)
-    finished = min(found[stored.DONE], _MOST_COUNTED)
-    note = f"{_MOST_COUNTED:,} stands for more" if _MOST_COUNTED in (unfinished, finished) else ""
-    return unfinished, finished, note
 
 
 def listed(most: int = 100, user: str = "", *, done: bool) -> list[Found]:

@@ -181,15 +181,6 @@ class AppEngineStore(LeaseStore):
     def close(self) -> None:
         """Do nothing: the SDK has the connections."""
 
-    @staticmethod
-    def oldest_item_age() -> int | None:
-        """Return the age of the service's oldest item, in seconds; None if it has none."""
-        response = memcache.MemcacheStatsResponse()
-        _call("Stats", memcache.MemcacheStatsRequest(), response, REPLY_SECONDS)
-        if not response.HasField("stats") or not response.stats.items:
-            return None
-        return int(response.stats.oldest_item_age)
-
     def _stored(self, value: _Value) -> Stored:
         if value.ends_ms is None:
             return Stored(value.record, value.name, lapsed=False)

@@ -68,13 +68,10 @@ def test_doctor(scene: Scene) -> None:
     found = scene.cli.run("doctor", "--json")
     assert found.code == 0
     findings = {each["subject"]: each for each in found.document["findings"]}
-    assert findings["reachable"]["verdict"] == "ok"
-    assert findings["records"]["verdict"] == "ok"
-    assert "latency" in findings
+    for name in ("reachable", "records", "clock", "latency"):
+        assert findings[name]["verdict"] == "ok"
     if "datastore:" not in scene.cli.url:
-        facts = findings["evictions"]["facts"]
-        assert facts.get("evictions", facts.get("evicted_keys")) == 0
-        assert findings["clock"]["facts"]["life_seconds"] > 0
+        assert findings["evictions"]["says"] == "none"
     left = scene.cli.run("locks", "--json").document
     assert left["locks"] == [], "it leaves nothing behind"
 

@@ -26,6 +26,7 @@ from userlock.constraints import Unique, audit, caseless
 from userlock.constraints import claims as claim_rows
 from userlock.constraints.audit import Audit, Problem, constrained_models
 from userlock.constraints.claims import ClaimRow
+from userlock.lock.configuration import defaults
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, allow_unlocked
 from userlock_emulator import Emulator
@@ -293,6 +294,17 @@ def test_check_and_repair(terminal: Terminal) -> None:
         ndb.Key(Owner, "ann", Campaign, "raw-WINTER").delete()
     outcome = terminal.run("unique", "check", "--app", "campaigns_app:make", "TestedCampaign")
     assert (outcome.code, outcome.out) == (0, "2 entities, 2 claims, no problems\n")
+
+
+def test_a_repair_without_a_store_is_refused_at_once(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw("Summer")
+    monkeypatch.setattr(defaults, "service", None)
+    terminal.environ["USERLOCK_STORE"] = ""
+    outcome = terminal.run("unique", "repair", "TestedCampaign")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.endswith("To fix it: pass --store, or set USERLOCK_STORE\n")
 
 
 def test_outside_of_the_tests_own_context(terminal: Terminal) -> None:

@@ -14,7 +14,7 @@ from tests.contract.ndb.test_capabilities import FINE, verdicts
 from tests.contract.ndb.test_gate import Change, other_deletes, other_messages
 from tests.interpreters import run_python
 from userlock.admin import ndb as admin
-from userlock.admin.health import Finding, Findings, Verdict
+from userlock.admin.health import Finding, Verdict
 from userlock.admin.ndb import KIND, THROUGH_NDB, examine
 from userlock.ndb import capabilities, commits
 from userlock.ndb.capabilities import REACHABLE, installed_release
@@ -24,10 +24,7 @@ from userlock_emulator.datastore.faults import Rule
 
 
 def through_ndb(client: ndb.Client) -> Finding:
-    findings = Findings("datastore")
-    admin.through_ndb(findings, client)
-    (finding,) = findings
-    return finding
+    return Finding("datastore", *admin.through_ndb(client))
 
 
 def left_over(client: ndb.Client) -> int:
@@ -41,7 +38,6 @@ def test_there_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATASTORE_EMULATOR_HOST", "127.0.0.1:1")
     findings = examine("nobody")
     assert verdicts(findings) == {REACHABLE: "wrong"}
-    assert not findings[0].facts["up"]
 
 
 def test_there_is_no_project(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +72,6 @@ def test_each_kind_of_server(
     connect(ndb_client, kind)
     monkeypatch.setattr(capabilities, "_honoured", {})
     finding = through_ndb(ndb_client)
-    assert finding.facts["fenced"] is not bool(wrong)
     assert finding.verdict is (Verdict.WRONG if wrong else Verdict.OK)
     assert installed_release() in finding.says
     assert wrong in finding.says
@@ -114,7 +109,6 @@ class TestAnotherNdb:
     def wrong(self, client: ndb.Client, *, left: int = 0) -> str:
         finding = through_ndb(client)
         assert (finding.subject, finding.verdict) == (THROUGH_NDB, Verdict.WRONG)
-        assert finding.facts["fenced"] is False
         assert "install an older google-cloud-ndb" in finding.advice
         assert left_over(client) == left
         return finding.says

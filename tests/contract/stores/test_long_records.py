@@ -16,14 +16,14 @@ from tests.leases import existing
 from tests.servers import Memcached, RedisServer
 from userlock.admin import health, locks
 from userlock.lock.store import LeaseStore
-from userlock.stores import MemcacheStore, MemoryStore
+from userlock.stores import MemcacheStore
 from userlock.stores.datastore import DatastoreStore
 from userlock.stores.redis import RedisStore
 
 NORMAL = {"ann", "bob", "zoe"}
 
 
-@pytest.fixture(params=["memcached", "redis", "memory", "datastore"])
+@pytest.fixture(params=["memcached", "redis", "datastore"])
 def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[LeaseStore]:
     prefix = uuid.uuid4().hex
     made: LeaseStore
@@ -34,8 +34,6 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     elif request.param == "redis":
         server: RedisServer = request.getfixturevalue("redis_server")
         made = RedisStore(redis.Redis(port=server.port), prefix=prefix, timeout=10)
-    elif request.param == "memory":
-        made = MemoryStore()
     else:
         with userlock_emulator.start() as running:
             for name, value in running.env.items():

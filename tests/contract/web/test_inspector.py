@@ -21,7 +21,6 @@ from userlock.contrib.inspector import Inspector
 from userlock.events import Broken, Event, Rejected
 from userlock.lock.lease import process_label
 from userlock.lock.record import Record
-from userlock.lock.store import StoreUnavailable
 from userlock.outbox import Outbox
 from userlock.stores import MemoryStore
 from userlock.testing import ManualClock, make_claim
@@ -89,11 +88,11 @@ def site(
 #: The inspector's routes, and those of an outbox and of flows.
 LOCKS = {"home", "page", "document", "ask", "break_"}
 JOBS = {
-    *("jobs", "find_jobs", "jobs_document", "job", "job_document", "find_job"),
+    *("jobs", "find_jobs", "jobs_document", "job", "find_job"),
     *("ask_redrive", "redrive", "ask_purge", "purge"),
 }
 REQUESTS = {
-    *("requests", "requests_document", "find_requests", "find_request", "request_document"),
+    *("requests", "requests_document", "find_requests", "find_request"),
     *("ask_complete", "complete"),
 }
 #: `tests/unit/test_origin.py` has the others.
@@ -160,7 +159,7 @@ def test_a_function_that_fails_refuses_everybody(site: Site, error: Exception, s
 def test_each_form_of_another_site_is_refused(site: Site, headers: dict[str, str]) -> None:
     app = site.whole(lambda request: "olga")
     forms = [path for _, method, path in routes(app) if method == "POST"]
-    assert len(forms) == 13
+    assert len(forms) == 12
     for path in forms:
         answer = app.test_client().post(path, headers=headers)
         assert (answer.status_code == 403) is (headers in OTHER_SITES), path
@@ -363,29 +362,6 @@ def test_a_lock_that_the_store_keeps_as_a_hash(
     assert row["lock_id"].startswith(shown)
     assert form != "hashed" or row["lock_id"] == ids.show("ann"), "as in the log"
     assert "Break the lock" not in client.get("/userlock/locks").text, "by its id alone"
-
-
-def test_of_the_locks_asked_for_one_by_one_the_missing_ones_are_noted(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for user in ("ann", "bob"):
-        site.service.acquire(user)
-        assert site.client.post(f"/users/{user}/coins").status_code == 503
-    monkeypatch.setattr("userlock.admin.memory.list_locks", lambda *_: Listing([], "no list"))
-    look = site.service.look
-
-    def fail_for_bob(lock_id: str) -> Record | None:
-        if lock_id == "bob":
-            raise StoreUnavailable("its server is down").for_callers(lock_id)
-        return look(lock_id)
-
-    monkeypatch.setattr(site.service, "look", fail_for_bob)
-    document = site.client.get("/userlock/locks.json").get_json()
-    assert [row["lock_id"] for row in document["rows"]] == ["ann"]
-    first, second = document["notes"]
-    assert "no list" in first
-    assert "'bob'" in second
-    assert "its server is down" in second
 
 
 # --- breaking -----------------------------------------------------------------------------------

@@ -101,8 +101,15 @@ def test_a_client_that_cannot_be_made_is_the_apps_fault(
     (app / "wrong.py").write_text(text)
     outcome = terminal.run("outbox", "status", "--app", "wrong:outbox")
     assert (outcome.code, outcome.out) == (2, "")
-    assert "the app's function for an ndb client fails: " in outcome.err
+    assert "wrong:outbox: its function for an ndb client fails: " in outcome.err
     assert "Traceback" not in outcome.err
+
+
+def test_an_app_in_place_of_its_client(app: Path, terminal: Terminal) -> None:
+    (app / "wrong.py").write_text("import flask\napp = flask.Flask(__name__)\n")
+    outcome = terminal.run("unique", "check", "--app", "wrong:app")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "name the app's client, or the app itself by USERLOCK_APP" in outcome.err
 
 
 def test_an_outbox_without_a_client_says_so(terminal: Terminal) -> None:

@@ -23,7 +23,7 @@ SETTING = PAGE.take("sh", "export USERLOCK_STORE")
 #: `tests/contract/companions/test_apps.py` runs it.
 APP = PAGE.take("sh", "export USERLOCK_APP")
 #: `tests/contract/cli/test_docs.py` runs it.
-COMPLETION = PAGE.take("sh", "completion")
+COMPLETION = PAGE.take("sh", "shtab")
 HOLDER = PAGE.take("console", "holder ann")
 BREAK = PAGE.take("console", "break ann")
 LOCKS = PAGE.take("console", "userlock locks")
@@ -70,7 +70,7 @@ def test_the_exit_codes_are_in_each_help() -> None:
         expected = {**DOCUMENTED, command.NO: f"the answer is no: {found.no}"}
         if not found.no:
             del expected[command.NO]
-        below = command.Parser(prog=name, formatter_class=argparse.RawDescriptionHelpFormatter)
+        below = command.Parser(prog=name)
         found.fill(below)
         assert codes_in(below.format_help(), IN_HELP) == expected, name
 
@@ -87,7 +87,7 @@ def test_the_options_are_those_of_the_parsers() -> None:
     """The page shows the most important ones; `--help` has all."""
     shown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", DOCS))
     assert shown
-    assert shown <= options_of(parser(whole=True))
+    assert shown <= options_of(parser())
 
 
 # --- what it prints -----------------------------------------------------------------------

@@ -222,31 +222,11 @@ def test_a_server_that_lists_nothing(
     assert says in outcome.out + outcome.err
 
 
-def test_all_of_many_page_by_page(scene: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    stored = existing(scene.store.read("ann"))
-    pages = {
-        "": Listing([LockState("first", Record(stored))], "", "next"),
-        "next": Listing([LockState("second", Record(stored))], "a node is down"),
-    }
-    monkeypatch.setattr("userlock.admin.memory.list_locks", lambda _, most, after="": pages[after])
-    out = scene.run("locks", "--all").out
-    assert out.index("first") < out.index("second") < out.index("not complete: a node is down")
-    documents = map(json.loads, scene.run("locks", "--all", "--json").out.splitlines())
-    assert [each["complete"] for each in documents] == [True, False]
-    assert "second" not in scene.run("locks").out
-    interrupted_after(scene, 1.5)
-    assert "second" not in scene.run("locks", "--follow").out, "each list begins at the first page"
-    assert (
-        scene.run("locks", "--all", "--follow").code == scene.run("locks", "--all", "ann").code == 2
-    )
-
-
-def test_all_of_a_store_without_pages(scene: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_locks_than_are_listed(scene: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("userlock.admin.locks._MOST_LOCKS", 1)
-    for options in ([], ["--all"]):
-        outcome = scene.run("locks", *options, "--json")
-        assert (outcome.document["complete"], outcome.document["listed"]) == (False, 1)
-        assert "after 1 locks" in outcome.document["note"]
+    outcome = scene.run("locks", "--json")
+    assert (outcome.document["complete"], outcome.document["listed"]) == (False, 1)
+    assert "after 1 locks" in outcome.document["note"]
 
 
 def test_an_incomplete_list_and_an_id_that_is_hashed(

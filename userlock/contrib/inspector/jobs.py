@@ -72,7 +72,6 @@ class JobPages(Pages):
         self.add(pages, "POST", "/find", "find_jobs", self._list)
         self.add(pages, "GET", ".json", "jobs_document", self._document)
         self.add(pages, "GET", "/<key>", "job", lambda key: self._show(key, ""))
-        self.add(pages, "GET", "/<key>.json", "job_document", self._show_document)
         self.add(pages, "POST", "/show", "find_job", lambda: self._show(*form("key", "owner")))
         self.add(pages, "POST", "/redrive", "ask_redrive", lambda: self._ask("redrive"))
         self.add(pages, "POST", "/redrive/now", "redrive", self._redrive)
@@ -131,10 +130,6 @@ class JobPages(Pages):
             dead=letter.dead,
             why=reading.explain(letter, wall),
         )
-
-    def _show_document(self, key: str) -> Facts:
-        letter, wall = self._read(key, ""), self._clock().wall()
-        return {**reading.facts(letter, wall), "why": str(reading.explain(letter, wall))}
 
     def _read(self, key: str, owner: str) -> Letter:
         letter = reading.read(_key(key, owner))

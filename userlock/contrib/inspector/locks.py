@@ -28,8 +28,6 @@ from userlock.words import counted, span
 
 #: The most locks, and the most endpoints, whose waits are counted; the most rows of a table.
 _MOST_COUNTED, _MOST_ROWS = 1_000, 200
-#: The most locks that are read one by one, if the store lists none.
-_MOST_ASKED = 50
 #: The lock id for the form that breaks the lock. It is not in the document.
 _OF_FORM = "breaks"
 
@@ -225,17 +223,11 @@ class LockPages(Pages):
         wall = service.clock.wall()
         try:
             found = reading.take(service, [])
-            notes = [found.note]
-            known = list(self._tally.by_lock.copy())[-_MOST_ASKED:]
-            if found.note and not found.locks and known:
-                # At least the locks that this process has waited for.
-                found = reading.take(service, known)
-                notes.append(found.note)
         except StoreUnavailable as trouble:
             return [], [f"The lock store does not answer: {trouble.reason}."]
         locks = found.select(wall, everything=True)
         rows = [row for each in locks for row in self._rows_of(each, wall)]
-        return rows, [f"Not complete: {each}." for each in notes if each]
+        return rows, [f"Not complete: {found.note}."] if found.note else []
 
     def _rows_of(self, seen: reading.LockState, wall: float) -> Iterator[Facts]:
         record = seen.record

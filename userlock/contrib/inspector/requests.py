@@ -53,7 +53,6 @@ class RequestPages(Pages):
         self.add(pages, "GET", ".json", "requests_document", self._document)
         self.add(pages, "POST", "/find", "find_requests", self._list)
         self.add(pages, "POST", "/show", "find_request", self._show)
-        self.add(pages, "POST", "/show.json", "request_document", self._show_document)
         self.add(pages, "POST", "/complete", "ask_complete", self._ask)
         self.add(pages, "POST", "/complete/now", "complete", self._complete)
 
@@ -89,25 +88,15 @@ class RequestPages(Pages):
         finished = reading.listed(_MOST_LISTED, user, done=True) if fits else []
         shown = self._shown()
         states = [shown.state(each) for each in unfinished]
-        number = len(finished)
-        if user and _MOST_LISTED in (len(unfinished), number):
+        if _MOST_LISTED in (len(unfinished), len(finished)):
             notes.append(f"Up to {_MOST_LISTED} of each table are listed and counted.")
-        elif not user:
-            all_unfinished, number, note = reading.count()
-            if all_unfinished > len(unfinished):
-                first = f"The first {len(unfinished)} are listed and counted."
-                notes.append(f"{all_unfinished:,} requests are unfinished. {first}")
-            if number > len(finished):
-                notes.append(f"Resumed: of the {len(finished)} finished ones that are listed.")
-            if note:
-                notes.append(f"{note}.")
         if shown.note:
             text = "Requests of more than a minute count as stuck, and may be running."
             notes.append(f"The lock store does not answer ({shown.note}). {text}")
         counts = {
             "running": states.count("running"),
             "stuck": states.count("stuck"),
-            "finished": number,
+            "finished": len(finished),
             "resumed": sum(each.attempts > 1 for each in finished),
         }
         found = {"unfinished": unfinished, "finished": finished}
@@ -129,9 +118,6 @@ class RequestPages(Pages):
             "stamp": found.stamp,
             **_fields(found),
         }
-
-    def _show_document(self) -> Facts:
-        return self._shown().facts(self._named())
 
     def _named(self) -> reading.Found:
         user, key = form("user", "key")

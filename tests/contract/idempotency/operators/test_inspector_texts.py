@@ -69,12 +69,8 @@ def test_texts_are_shown_as_texts(shop: Shop, text: str) -> None:
         assert Forms(page).elements <= harmless, path
         assert len(page) < 100_000
         assert not set(page) & set("\x1b\x9b\x07\u202e\u2066\u200b\0")
-    for answer in (
-        shop.web.get("/userlock/requests.json"),
-        shop.web.post("/userlock/requests/show.json", data=named(user)),
-    ):
-        assert answer.status_code == 200
-        assert answer.text.isascii()
+    answer = shop.web.get("/userlock/requests.json")
+    assert (answer.status_code, answer.text.isascii()) == (200, True)
 
 
 @pytest.mark.parametrize("form_of_ids", ["plain", "masked", "hashed"])
@@ -94,7 +90,6 @@ def test_hidden_users_are_on_no_page(
     plain = form_of_ids == "plain"
     shown = [text for _, text in pages_of(shop.web, MARK, key)]
     shown += [shop.web.get("/userlock/requests.json").text]
-    shown += [shop.web.post("/userlock/requests/show.json", data=named(MARK, key)).text]
     assert (MARK in "".join(shown)) is plain, "plain is the control"
     question = asked(shop.web, MARK, key)
     named_by = {"user", "key", "namespace"} if plain else {"namespace"}
@@ -170,7 +165,6 @@ def test_a_malformed_row_hides_no_other(shop: Shop, ndb_client: ndb.Client, chan
     ("function", "method", "path"),
     [
         ("listed", "GET", "/userlock/requests"),
-        ("count", "GET", "/userlock/requests.json"),
         ("read", "POST", "/userlock/requests/show"),
         ("read", "POST", "/userlock/requests/complete"),
         ("read", "POST", NOW),

@@ -183,7 +183,7 @@ def test_the_reason_why_a_job_does_not_run(shop: Shop) -> None:
     assert "holds it up, which is dead" in why(shop, behind)
     assert "may run in 1m28s" in why(shop, later)
     assert "may run in 8.0s, after 1 failure" in why(shop, failed)
-    assert "holds it up, which has failed" in why(shop, behind_failed)
+    assert "holds it up, which is to run again later" in why(shop, behind_failed)
     assert "waits for a worker" in why(shop, waits)
     shop.clock.advance(10)
     assert "holds it up, which is due" in why(shop, behind_failed)

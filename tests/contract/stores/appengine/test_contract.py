@@ -10,7 +10,6 @@ from tests.contract.stores.appengine.service import (
     Service,
 )
 from tests.leases import existing
-from userlock.admin.health import Verdict, examine
 from userlock.lock.service import LockService
 from userlock.lock.store import LeaseStore
 from userlock.stores.appengine import AppEngineStore
@@ -68,16 +67,3 @@ class TestUrl:
         assert not lease.degraded
         locks.release(lease)
         assert locks.holder("ann") is None
-
-
-@pytest.mark.parametrize(("age", "verdict"), [(60, Verdict.WARNING), (200, Verdict.OK)])
-def test_the_doctor_says_whether_the_service_drops_young_items(
-    store: AppEngineStore, clock: ManualClock, age: int, verdict: Verdict
-) -> None:
-    def verdicts() -> list[Verdict]:
-        return [each.verdict for each in examine(store) if each.subject == "evictions"]
-
-    assert verdicts() == [], "nothing is stored"
-    store.create("ann", b"first", 600)
-    clock.advance(age)
-    assert verdicts() == [verdict]
