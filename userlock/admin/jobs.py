@@ -414,9 +414,7 @@ def show(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) ->
     return invocation.answer({**facts(letter, wall), "why": why}, *lines)
 
 
-@cli.command(
-    cli.flag("--once", "one round"),
-)
+@cli.command(cli.flag("--once", "one round"))
 def relay(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -> int:
     """Ask the engine again for due jobs.
 
@@ -506,7 +504,7 @@ def purge(options: argparse.Namespace, invocation: Invocation, outbox: Outbox) -
     """Delete dead jobs for good.
 
     Deletes those that were dead when they were counted, and no others. Jobs that they held up
-    go on. Asks for their number on a terminal; otherwise it needs --yes with it. The JSON
+    go on. Asks twice on a terminal; otherwise it needs --yes with their number. The JSON
     document has purged, left, interrupted (some are left) and why (nothing was purged).
     """
     console = invocation.console
@@ -547,8 +545,9 @@ def _refusal(options: argparse.Namespace, console: Console, chosen: Chosen, tota
         for each in found.causes[:20]:
             if f"{each.name} ".startswith(f"{chosen.cause} ") or not chosen.cause:
                 console.note(f"  {each.dead:>7,}  {legible(each.name, _SHOWN_NAME)}")
-    typed = console.ask(f"Type their number to delete {jobs} for good. They will never run: ")
-    if typed.replace(",", "") != str(total):
+    if not console.agrees(f"Delete {jobs} for good? They will never run."):
+        return "you said no"
+    if console.ask("Type their number to delete them: ").replace(",", "") != str(total):
         return f"found {jobs}, and you typed another number"
     return ""
 

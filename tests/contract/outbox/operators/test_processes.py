@@ -104,11 +104,13 @@ def test_run_to_its_end(cli: Cli) -> None:
 def test_a_purge_on_a_terminal(cli: Cli) -> None:
     put_dead(12)
     with cli.on_terminal("outbox", "purge", "--all", *APP) as screen:
-        screen.read_until("Type their number")
+        screen.read_until("[y/N]")
         screen.process.send_signal(signal.SIGINT)
         assert screen.end() == 130
     assert counts() == {(True, 0): 12}
     with cli.on_terminal("outbox", "purge", "--all", *APP) as screen:
+        screen.read_until("[y/N]")
+        screen.type("y\n")
         screen.read_until("Type their number")
         screen.type("12\n")
         assert screen.end() == 0

@@ -121,16 +121,22 @@ def test_a_stop_ends_the_pause(shop: Shop) -> None:
 # --- purge --------------------------------------------------------------------------------------
 
 
-def test_a_purge_asks_for_the_number(shop: Shop, terminal: Terminal) -> None:
+def test_a_purge_asks_twice(shop: Shop, terminal: Terminal) -> None:
     shop.kill(shop.pay, "ann")
     shop.kill(shop.pay, "bob", error=KeyError("x"))
     shop.kill(shop.payback, "eve")
-    why = "nothing purged: found 2 dead jobs, and you typed another number\n"
-    for typed in ("", "\n", "y\n", "3\n"):
+    for typed, why in (
+        ("", "you said no"),
+        ("n\n", "you said no"),
+        ("2\n", "you said no"),
+        ("y\n", "found 2 dead jobs, and you typed another number"),
+        ("y\ny\n", "found 2 dead jobs, and you typed another number"),
+        ("y\n3\n", "found 2 dead jobs, and you typed another number"),
+    ):
         refused = terminal.run("outbox", "purge", "--cause", "pay", typed=typed)
-        assert (refused.code, refused.out) == (1, why)
+        assert (refused.code, refused.out) == (1, f"nothing purged: {why}\n")
     assert dead(shop) == ["ann", "bob", "eve"]
-    done = terminal.run("outbox", "purge", "--cause", "pay", typed="2\n")
+    done = terminal.run("outbox", "purge", "--cause", "pay", typed="y\n2\n")
     assert (done.code, done.out) == (0, "2 jobs purged, 0 left\n")
     assert "pay KeyError" in done.err
     assert "payback" not in done.err
@@ -158,7 +164,7 @@ def asked(shop: Shop, terminal: Terminal, meanwhile: Callable[[], object]) -> Ou
     steps = iter([meanwhile])
     return terminal.run(
         *("outbox", "purge", "--all"),
-        typed=f"{len(dead(shop))}\n",
+        typed=f"y\n{len(dead(shop))}\n",
         while_asked=lambda: next(steps, lambda: None)(),
     )
 
