@@ -175,7 +175,7 @@ def examine_server(
     store: LeaseStore,
     ask: Callable[[], Iterable[Check]],
     advice: str = "",
-    patience: float = 1.0,
+    patience: float = 0.3,
     lock_id: str = "",
 ) -> list[Finding]:
     """Return the findings about one server of a store, which may have a certain lock.
@@ -191,8 +191,8 @@ def examine_server(
     try:
         checks += list(_try_out(store, lock_id, patience))
     except StoreUnavailable as trouble:
-        says = f"a lock could not be taken for the test: {trouble.reason}"
-        checks.append(("records", WRONG, says, ""))
+        says = f"a lock could not be taken for the test: {_without_name(trouble, server)}"
+        checks.append(("records", WRONG, says, "Has it memory left, and the user all rights?"))
     finally:
         # As far as that can be done; otherwise the record ends by itself.
         with contextlib.suppress(StoreUnavailable):
@@ -202,8 +202,12 @@ def examine_server(
 
 
 def unreachable(server: str, trouble: StoreUnavailable, advice: str) -> list[Finding]:
-    says = f"it does not answer: {trouble.reason}"
+    says = f"it gives no usable answer: {_without_name(trouble, server)}"
     return findings(server, [("reachable", WRONG, says, advice)])
+
+
+def _without_name(trouble: StoreUnavailable, server: str) -> str:
+    return trouble.reason.removeprefix(f"{server}: ")
 
 
 def _try_out(store: LeaseStore, lock_id: str, patience: float) -> Iterator[Check]:
@@ -217,10 +221,13 @@ def _try_out(store: LeaseStore, lock_id: str, patience: float) -> Iterator[Check
     if faults:
         return
     life = _life(store, lock_id)
-    late = life >= _MOST_LIFE
+    early, late = life < _LEASE_SECONDS / 2, life >= _MOST_LIFE
     says = f"a lease of {_LEASE_SECONDS:g} s had {'not ' if late else ''}ended after {life:.1f} s"
+    says += "" if early else f" (up to {_MOST_LIFE:g} s are fine)"
     advice = "A crashed holder's lock is freed late. Is the server paused or overloaded?"
-    yield "clock", WARNING if late else OK, f"{says} (up to {_MOST_LIFE:g} s are fine)", advice
+    if early:
+        advice = "Two can hold one lock: its clock jumps, or it evicts leases."
+    yield "clock", WRONG if early else WARNING if late else OK, says, advice
     yield judge_latency(_round_trips(store, lock_id), patience)
 
 

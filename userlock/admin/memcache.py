@@ -159,7 +159,7 @@ def _examine_one(store: MemcacheStore) -> list[Finding]:
 
     def ask() -> Iterator[Check]:
         version, meta = apart(_version)
-        statistics = [apart(_statistics) for _ in range(3)]
+        statistics = [apart(_statistics) for _ in range(8)]
         return judge(version, statistics, meta=meta, via_proxy=store.via_proxy)
 
     return examine_server(f"memcached at {store.address}", store, ask, _ADVICE, REPLY_TIMEOUT)
@@ -206,11 +206,12 @@ def judge(
         )
     yield "version", OK if meta else WARNING, says, advice
     count = number_in(statistics[0], "evictions")
-    if count is not None:
-        says = f"{counted(count, 'item')} evicted since it was started" if count else "none"
-        advice = "An evicted lock is free for anybody while its holder goes on. Give locks a "
-        advice += "memcached of their own, or this one more memory (-m)."
-        yield "evictions", WARNING if count else OK, says, advice
+    says = "none" if count == 0 else "the server does not say how many"
+    if count:
+        says = f"{counted(count, 'item')} evicted since it was started"
+    advice = "An evicted lock is free for anybody while its holder goes on. Give locks a "
+    advice += "memcached of their own, or this one more memory (-m)."
+    yield "evictions", OK if count == 0 else WARNING, says, advice
     yield _proxy(version, statistics, via_proxy)
 
 
@@ -224,9 +225,8 @@ def _proxy(version: str, statistics: Sequence[Mapping[str, str]], via_proxy: boo
         return "proxy", OK, "one may stand in between, as the URL says", ""
     name = next((name for name in _PROXY_NAMES if name in version.lower()), "")
     # A proxy shares its connections among ours.
-    first, last = (
-        number_in(each, "total_connections") for each in statistics[:: len(statistics) - 1]
-    )
+    ends = statistics[0], statistics[-1]
+    first, last = (number_in(each, "total_connections") for each in ends)
     shared = first is not None and last is not None and last < first + len(statistics) - 1
     if name or shared or any(key.startswith("proxy_") for key in statistics[0]):
         says = f"{name or 'a proxy'} stands in between; it may reconnect unseen to a server that "

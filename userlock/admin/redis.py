@@ -128,7 +128,7 @@ def _examine_one(store: RedisStore, server: Connections) -> list[Finding]:
         lock_id = new_lock_id()
 
     def ask() -> Iterator[Check]:
-        return judge(server.block_apart(_info))
+        return judge(server.block_apart(_info), clustered=isinstance(server, Node))
 
     name = f"redis at {server.name}"
     return examine_server(name, store, ask, _ADVICE, REPLY_TIMEOUT, lock_id)
@@ -143,12 +143,22 @@ def _info(connection: Connection) -> dict[str, str]:
     return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
 
 
-def judge(info: Mapping[str, str]) -> Iterator[Check]:
-    """Check what a server says by INFO. The self-test meets a replica, and a node of a cluster."""
+def judge(info: Mapping[str, str], *, clustered: bool = False) -> Iterator[Check]:
+    """Check what a server says by INFO. `clustered`: the store takes it for a node."""
     yield "version", OK, info.get("redis_version") or "it does not say", ""
     if info.get("redis_mode") == "sentinel":
         says = "this is a Sentinel, which keeps no data"
         advice = "Name the service that it watches: redis+sentinel://HOST:PORT/SERVICE."
+        yield "role", WRONG, says, advice
+    elif info.get("role") == "slave":
+        says = "this is a replica: locks taken here are refused or lost"
+        yield "role", WRONG, says, "Name the primary in the URL."
+    elif clustered and info.get("connected_slaves") == "0":
+        advice = "If it fails, its locks are degraded until it is back. Give it a replica."
+        yield "role", WARNING, "a primary of a cluster, without replicas", advice
+    elif info.get("redis_mode") == "cluster" and not clustered:
+        says = "this is one node of a cluster: locks of the other nodes are refused here (MOVED)"
+        advice = "Name the cluster by redis+cluster:// (TLS: rediss+cluster://)."
         yield "role", WRONG, says, advice
     policy, count = info.get("maxmemory_policy", ""), number_in(info, "evicted_keys")
     evicts = bool(number_in(info, "maxmemory")) and policy != "noeviction"

@@ -47,6 +47,7 @@ def memcached(
         (memcached("1.5.6", meta=False), "version", WARNING, "too old"),
         (memcached(meta=False), "version", WARNING, "of which the URL asks"),
         (memcached(), "evictions", OK, "none"),
+        (memcached(evictions="many"), "evictions", WARNING, "does not say"),
         (memcached(evictions="1200"), "evictions", WARNING, "1,200 items evicted since"),
         (memcached(evictions="1"), "evictions", WARNING, "1 item evicted since"),
         (memcached(), "proxy", OK, "none is seen"),
@@ -63,13 +64,9 @@ def test_a_memcached(found: dict[str, Finding], subject: str, verdict: Verdict, 
     assert (found[subject].verdict, says in found[subject].says) == (verdict, True)
 
 
-def test_figures_that_are_no_numbers_are_passed_over() -> None:
-    assert "evictions" not in memcached(evictions="many")
-
-
-def redis(**changes: Any) -> dict[str, Finding]:
+def redis(*, clustered: bool = False, **changes: Any) -> dict[str, Finding]:
     info = {"redis_version": "7.0.15", "redis_mode": "standalone", "maxmemory": "0"}
-    return judged(judge_redis({**info, "evicted_keys": "0", **changes}))
+    return judged(judge_redis({**info, "evicted_keys": "0", **changes}, clustered=clustered))
 
 
 _LIMIT = {"maxmemory": "2000000"}
@@ -80,6 +77,9 @@ _LIMIT = {"maxmemory": "2000000"}
     [
         (redis(), "version", OK, "7.0.15"),
         (redis(redis_mode="sentinel"), "role", WRONG, "Sentinel"),
+        (redis(role="slave"), "role", WRONG, "a replica"),
+        (redis(redis_mode="cluster"), "role", WRONG, "one node of a cluster"),
+        (redis(clustered=True, connected_slaves="0"), "role", WARNING, "without replicas"),
         (redis(**_LIMIT, maxmemory_policy="volatile-ttl"), "evictions", WARNING, "live locks"),
         (redis(maxmemory_policy="allkeys-lru"), "evictions", OK, "none"),
         (redis(**_LIMIT, maxmemory_policy="noeviction"), "evictions", OK, "none"),

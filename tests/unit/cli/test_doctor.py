@@ -10,7 +10,7 @@ from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
 FINE = Finding("h:1", "reachable", Verdict.OK, "it answers")
-DOWN = Finding("h:1", "reachable", Verdict.WRONG, "it does not answer: [Errno 111] no", "Look.")
+DOWN = Finding("h:1", "reachable", Verdict.WRONG, "it gives no usable answer: [Errno 111] no", "Look.")
 OTHER_DOWN = DOWN._replace(server="h:2")
 OLD = Finding("h:1", "version", Verdict.WARNING, "1.4.13", "Take a newer one.")
 BROKEN = Finding("h:1", "records", Verdict.WRONG, "off \x1b[31m", "Start it without -C.")
@@ -60,7 +60,7 @@ def test_it_says_what_is_wrong_and_what_to_do(doctor: Doctor) -> None:
         "  wrong   records      off \\x1b[31m\n",
         "                       → Start it without -C.\n",
         "h:2\n",
-        "  wrong   reachable    it does not answer: no\n",
+        "  wrong   reachable    it gives no usable answer: no\n",
         "                       → Look.\n",
         "1 ok, 1 warning, 2 wrong\n",
     ]
@@ -135,6 +135,21 @@ def test_a_store_that_ends_leases_late(clock: ManualClock, monkeypatch: pytest.M
     monkeypatch.setattr("userlock.admin.health._MOST_LIFE", 0.2)
     out = Terminal(_Late(), clock).run("doctor").out
     assert "warning clock        a lease of 0.1 s had not ended after 0.2 s" in out
+
+
+class _Early(MemoryStore):
+    def create(self, lock_id: str, record: bytes, ttl_seconds: float) -> int | None:
+        return super().create(lock_id, record, int(ttl_seconds))
+
+
+def test_a_store_that_ends_leases_early(clock: ManualClock) -> None:
+    outcome = Terminal(_Early(), clock).run("doctor")
+    assert outcome.code == 1
+    assert "wrong   clock        a lease of 0.1 s had ended after 0.0 s\n" in outcome.out
+
+
+def test_a_store_in_memory_is_for_tests(clock: ManualClock) -> None:
+    assert "within one process only" in Terminal(MemoryStore(), clock).run("doctor").out
 
 
 @pytest.mark.parametrize(
