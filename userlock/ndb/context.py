@@ -65,6 +65,12 @@ class Attempt:
         self.releases: list[Callable[[Attempt], object]] = []
         self.numbers = itertools.count()  # for entities whose order in the commit counts
 
+    def roll_back(self) -> None:
+        """Note that nothing of it is stored: the objects that it has put are outdated."""
+        self.over = self.rolled_back = True
+        for write in self.latest.values():
+            write.outdate_objects()
+
     def release(self) -> None:
         """Release all locks, even if the release of one raises."""
         while self.releases:

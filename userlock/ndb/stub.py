@@ -394,8 +394,7 @@ def _plan(request: Any) -> _Plan | None:
 def _roll_back(request: Any) -> _Prepared:
     """Note that ndb rolls the transaction back, so that its end does not do so again."""
     if in_transaction():
-        attempt = current_attempt()
-        attempt.over = attempt.rolled_back = True
+        current_attempt().roll_back()
     return request, None
 
 

@@ -198,7 +198,7 @@ def _end(attempt: Attempt, context: Any) -> None:
     """
     try:
         if not attempt.over:
-            attempt.over = attempt.rolled_back = True
+            attempt.roll_back()
             context.cache.clear()
             if not sys.is_finalizing():  # where no thread can begin
                 # In another thread: the garbage collector may call this inside of gRPC's own locks.

@@ -77,7 +77,7 @@ class Write(PendingWrite):
     """
 
     deleting = must_be_new = False
-    base_version = read_version = 0
+    base_version = read_version = order = 0
     write_id: tuple[str, int] | None = None
     rows: Any = None  # those that change in its commit
     further: Any = None  # looks after them
@@ -195,7 +195,7 @@ class Write(PendingWrite):
             if self.tenures and not (self.must_be_new or self.new_id):
                 self.relies_on_its_locks = True
         _open[self.number] = self
-        self.checked = True
+        self.checked, self.order = True, next(provenance.orders)
 
     def _creates(self) -> bool:
         return False
@@ -240,7 +240,7 @@ class Write(PendingWrite):
         if error is not None:
             self._undo_note()
             if not self.withdrawn:
-                self._outdate_objects()
+                self.outdate_objects()
         elif self.new_id:
             # An id has been allocated, and the application has not changed the key again yet.
             self.key = self.entity._userlock_key
@@ -266,7 +266,7 @@ class Write(PendingWrite):
 
     def withdraw(self) -> None:
         """Do not send the write, unless it was sent. Its caller gets another error."""
-        self._outdate_objects()
+        self.outdate_objects()
         if self.number in _open:
             self.withdrawn = True
             self._undo_note()
@@ -327,7 +327,7 @@ class Write(PendingWrite):
         if isinstance(outcome, Refused):
             found, maybe = outcome
             return self.refused(found, others_landed=others_landed, may_have_landed=maybe)
-        self._outdate_objects()
+        self.outdate_objects()
         kind = self._model._get_kind()
         cause: Exception
         if isinstance(outcome, InDoubt):
@@ -361,12 +361,12 @@ class Write(PendingWrite):
                 f"This request itself has seen that version, at {place}. To fix it: put that "
                 f"object."
             )
-        self._outdate_objects()
+        self.outdate_objects()
         if not self._model._userlock_always_fenced:
             LISTENERS.emit(StaleWrite(self._lock_id, error))
         return error
 
-    def _outdate_objects(self) -> None:
+    def outdate_objects(self) -> None:
         if is_complete(self.key):  # the next read asks Datastore, and not a context cache
             self._ledger.failed(self.key)
 
@@ -541,7 +541,7 @@ class Put(Write):
         key = None if self.new_id and not is_complete(self.key) else self.key
         version = provenance.OVERTAKEN if outcome.overtaken else outcome.version
         claims = self.claimed if entity._userlock_rows is not None else None
-        order, held = next(provenance.orders), self.held
+        held, order = self.held, self.order  # before failures of later ones
         stamp = Stamp(key, version, self.place, self._lock_id, held, None, order, claims)
         # It may have been given another key meanwhile.
         if key is None or key is entity._userlock_key or key == entity._userlock_key:

@@ -108,20 +108,37 @@ class TestLegitimateCode:
             with pytest.raises(userlock.StaleObjectPut):
                 ndb.transaction(put_both)
 
-    def test_a_change_that_was_rolled_back_is_not_read_from_the_cache(self) -> None:
+    @pytest.mark.parametrize("read_before", [False, True])
+    def test_a_change_that_was_rolled_back_is_not_read_from_the_cache(
+        self, read_before: bool
+    ) -> None:
         def change_and_fail() -> None:
-            learner = Learner.get_by_id("ann")
+            learner = before or Learner.get_by_id("ann")
             learner.points = 100
             learner.put()
             raise google_errors.FailedPrecondition("the commit is refused")
 
         with userlock.global_lock("ann"):
+            before = Learner.get_by_id("ann") if read_before else None
             with pytest.raises(google_errors.FailedPrecondition):
                 ndb.transaction(change_and_fail)
             learner = Learner.get_by_id("ann")
             learner.name = "Anna"
             learner.put()
         assert stored_points() == 0
+
+    def test_nor_is_a_change_whose_put_was_refused_before_an_earlier_put_landed(self) -> None:
+        def put_twice() -> None:
+            learner = Learner.get_by_id("ann")
+            learner.points = 5
+            learner.put()
+            learner.points = 9
+            with pytest.raises(userlock.CreatedWithoutLock):
+                ndb.put_multi([learner, Learner(id="bob")])
+
+        with userlock.global_lock("ann"):
+            ndb.transaction(put_twice)
+            assert Learner.get_by_id("ann").points == stored_points() == 5
 
     def test_a_write_begun_by_a_hook_lands_before_the_release(
         self, monkeypatch: pytest.MonkeyPatch
