@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextvars
 import http.client
 import importlib
+import io
 import logging
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +21,7 @@ import userlock.ndb.model  # noqa: F401  (installs itself in ndb)
 from userlock.arguments import check_kind, check_texts
 from userlock.callsite import is_application
 from userlock.contrib.problems import Problem, problem_of
-from userlock.errors import StaleWriteError, UserLockError, WriteViolation
+from userlock.errors import RequestIncomplete, StaleWriteError, UserLockError, WriteViolation
 from userlock.ids import show_request
 from userlock.lock.configuration import default_service, defaults
 from userlock.lock.lease import Priority, check_max_waiting
@@ -335,16 +336,39 @@ def in_own_context(app: WSGIApplication) -> WSGIApplication:
     """Return the same WSGI app, each request of which has context variables of its own.
 
     They begin as a copy of the server's. The app, each step of its response and its end run with
-    them, in whatever order and thread the server takes the steps of several responses.
+    them, in whatever order and thread the server takes the steps of several responses. A body
+    whose end has not come raises `RequestIncomplete`, whoever reads it.
     """
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if environ.get("wsgi.input_terminated") and environ.get("CONTENT_LENGTH", "").isdecimal():
+            environ["wsgi.input"] = _WholeBody(environ["wsgi.input"], environ["CONTENT_LENGTH"])
         own = contextvars.copy_context()
         chunks = own.run(app, environ, start_response)
         # A response whose request has ended needs no state, and stays what the server knows.
         return chunks if own.get(current) is current.get() else _OwnContext(own, chunks)
 
     return answer
+
+
+class _WholeBody(io.RawIOBase):
+    """A body that the server ends itself, as gunicorn does: it may be cut, and frameworks take it
+    for the whole."""
+
+    def __init__(self, stream: Any, length: str) -> None:
+        self._stream = stream
+        self._left = int(length[:18])
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece: bytes = self._stream.read(len(buffer))
+        self._left -= len(piece)
+        if len(buffer) and not piece and self._left > 0:
+            raise RequestIncomplete("the body is shorter than its length")
+        buffer[: len(piece)] = piece
+        return len(piece)
 
 
 class _OwnContext:

@@ -76,6 +76,12 @@ def flask_app(views: Views, **site: Any) -> Iterator[Send]:
     UserLock(app, **site)
     keys = {"form": lambda: flask.request.form.get("request"), "long": too_much}
 
+    @app.before_request
+    def check_origin() -> None:
+        """Read the form, as a protection against forged ones does."""
+        if flask.request.content_length:
+            flask.request.form.get("csrf_token")
+
     def add(name: str, view: View) -> None:
         def serve(flow: Flow) -> flask.Response:
             file = flask.request.files.get("file", flask.request)

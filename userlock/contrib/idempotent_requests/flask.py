@@ -15,7 +15,7 @@ from userlock import idempotency
 from userlock.arguments import check_errors
 from userlock.contrib.idempotent_requests import views
 from userlock.contrib.idempotent_requests.views import IdempotentView, ViewOptions
-from userlock.errors import ConfigurationError, RequestIncomplete
+from userlock.errors import ConfigurationError
 from userlock.idempotency import Flow
 
 
@@ -117,11 +117,9 @@ class Flows(idempotency.Flows):
             def once(*args: Any, **kwargs: Any) -> flask.Response:
                 asked = flask.request
                 known.check(asked.method, args)
-                environ = asked.environ
-                length = views.check_environ(environ, known.max_bytes)
-                if length is None or environ.get("wsgi.input_terminated"):
-                    raw = environ["wsgi.input"]
-                    environ["wsgi.input"] = _Body(raw, length or 0, known.max_bytes)
+                if views.check_environ(asked.environ, known.max_bytes) is None:
+                    unbounded = asked.environ["wsgi.input"]
+                    asked.environ["wsgi.input"] = _Bounded(unbounded, known.max_bytes)
                 user_id = views.owner_of(user())
                 given = asked.headers.get(views.HEADER) if key is None else key()
                 sent = _parameters(asked)
@@ -141,15 +139,11 @@ class Flows(idempotency.Flows):
         return decorate
 
 
-class _Body(io.RawIOBase):
-    """Refuses a body in chunks that is too long, or one whose end has not come.
+class _Bounded(io.RawIOBase):
+    """Refuses a body in chunks that is too long. (Werkzeug's own stream ends there silently.)"""
 
-    Werkzeug's own stream ends there silently if the server ends bodies itself, as gunicorn does.
-    """
-
-    def __init__(self, stream: Any, length: int, most: int) -> None:
+    def __init__(self, stream: Any, most: int) -> None:
         self._stream = stream
-        self._length = length
         self._most = most
         self._seen = 0
 
@@ -160,8 +154,6 @@ class _Body(io.RawIOBase):
         piece: bytes = self._stream.read(len(buffer))
         self._seen += len(piece)
         views.check_length(self._seen, self._most)
-        if not piece and self._seen < self._length and len(buffer):
-            raise RequestIncomplete("the body is shorter than its length")
         buffer[: len(piece)] = piece
         return len(piece)
 
