@@ -287,10 +287,10 @@ def _takes_nothing(source: object) -> bool:
     """Return whether it is a function without arguments, unlike most views."""
     try:
         inspect.signature(cast(Any, source), follow_wrapped=False).bind()
-    except ValueError:
-        return True  # some written in C do not tell
     except TypeError:
         return False
+    except Exception:  # some written in C, and proxies, do not tell
+        return callable(source)
     return True
 
 

@@ -21,6 +21,7 @@ import hmac
 import json
 import math
 import threading
+import time
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
@@ -343,9 +344,11 @@ def _fetch(url: str) -> bytes:
     with opener.open(url, timeout=_TIMEOUT_SECONDS) as answer:
         if answer.status != 200:
             raise ValueError(f"HTTP {answer.status}")
-        document: bytes = answer.read(_MOST_BYTES + 1)
-    if len(document) > _MOST_BYTES:
-        raise ValueError("the document is too long")
+        document, ends = b"", time.monotonic() + _TIMEOUT_SECONDS
+        while piece := answer.read1(_MOST_BYTES):
+            document += piece
+            if len(document) > _MOST_BYTES or time.monotonic() > ends:
+                raise ValueError("the document is too long, or comes too slowly")
     return document
 
 

@@ -102,10 +102,11 @@ class Retry:
 
 def _classes(errors: Any) -> tuple[type[BaseException], ...]:
     """Return classes of errors: one, or several. TypeError: something else is among them."""
-    classes = tuple(errors) if isinstance(errors, Iterable) else (errors,)
+    several = isinstance(errors, Iterable) and not isinstance(errors, str)
+    classes = tuple(errors) if several else (errors,)
     for each in classes:
         if not (isinstance(each, type) and issubclass(each, BaseException)):
-            raise TypeError(f"never_retry must be classes of errors, not {errors!r:.80}")
+            raise TypeError(f"never_retry must be classes of errors, not {each!r:.80}")
     return classes
 
 

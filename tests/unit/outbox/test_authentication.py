@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
+import types
+import urllib.request
 from collections.abc import Callable
 from typing import Any
 
@@ -182,8 +185,22 @@ def test_an_answer_in_small_pieces_ends_in_time(
     issuer.certificates._fetch = lambda _: last_piece.wait(10)  # type: ignore[assignment, return-value]
     with pytest.raises(Refused, match="no answer within"):
         issuer.certificates.get("a")
-    assert not last_piece.is_set()
     last_piece.set()
+
+
+def test_reading_an_answer_in_small_pieces_ends(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read1(_: int) -> bytes:
+        clock.advance(1)
+        return b" "
+
+    answer = types.SimpleNamespace(status=200, read1=read1)
+    opened = contextlib.nullcontext(answer)
+    monkeypatch.setattr(urllib.request.OpenerDirector, "open", lambda *_, **__: opened)
+    monkeypatch.setattr(authentication, "time", types.SimpleNamespace(monotonic=clock.now))
+    with pytest.raises(ValueError, match="too slowly"):
+        authentication._fetch("https://issuer.example/certificates")
 
 
 def test_an_outage_later_is_survived_for_hours(issuer: Issuer, clock: ManualClock) -> None:
