@@ -69,7 +69,7 @@ def redis(*, clustered: bool = False, **changes: Any) -> dict[str, Finding]:
     return judged(judge_redis({**info, "evicted_keys": "0", **changes}, clustered=clustered))
 
 
-_LIMIT = {"maxmemory": "2000000"}
+_LIMIT: dict[str, Any] = {"maxmemory": "2000000"}
 
 
 @pytest.mark.parametrize(
