@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from google.cloud import ndb
@@ -23,7 +22,7 @@ from userlock.ndb.lock_ids import LockRule, lock_id_of, lock_rule_of
 from userlock.ndb.patches import key_of
 from userlock.ndb.pending import watch_over
 from userlock.ndb.policies import WritePolicy, settle_policy, watch
-from userlock.ndb.provenance import NO_LOCKS, Stamp, Stamped, orders, place_of_read, stamp_of
+from userlock.ndb.provenance import Stamped, stamp_of
 from userlock.ndb.writes import Put, writing
 
 if TYPE_CHECKING:
@@ -195,36 +194,6 @@ class Model(Stamped, ndb.Model):
         if self._userlock_rows is not None:
             values.pop(self._userlock_rows.LIST, None)
         return values
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state for a pickle, with the version and without the locks of the read."""
-        state = {k: v for k, v in self.__dict__.items() if not k.startswith("_userlock_")}
-        stamp = stamp_of(self)
-        if stamp is not None:
-            state["_userlock_version"] = stamp.version  # for `__setstate__`
-        return state
-
-    def __setstate__(self, state: Any) -> None:
-        version = state.pop("_userlock_version", None) if isinstance(state, dict) else None
-        super().__setstate__(state)
-        if version is not None:
-            self._userlock_stamp = Stamp(
-                self._userlock_key, version, place_of_read(), None, NO_LOCKS, None, next(orders)
-            )
-
-    def __copy__(self) -> Any:
-        return self._userlock_copied({}, lambda value: value)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return self._userlock_copied(memo, lambda value: copy.deepcopy(value, memo))
-
-    def _userlock_copied(self, memo: dict[int, Any], copied: Callable[[Any], Any]) -> Any:
-        """Return another object of the same entity, with the same stamp."""
-        other = type(self).__new__(type(self))
-        memo[id(self)] = other  # entities may refer to each other
-        for name, value in self.__dict__.items():
-            other.__dict__[name] = value if name == "_userlock_stamp" else copied(value)
-        return other
 
 
 @tasklets.tasklet

@@ -57,6 +57,13 @@ class Stamp(NamedTuple):
     #: The keys of its claims in Datastore, at that version; None if they are not known.
     claims: tuple[Any, ...] | None = None
 
+    def __deepcopy__(self, memo: Any) -> Stamp:
+        return self
+
+    def __reduce__(self) -> Any:
+        """Keep the version in a pickle, without the locks of the read."""
+        return _from_pickle, (self.key, self.version)
+
 
 class Stamped:
     """Base of the models: an entity object with a stamp."""
@@ -73,6 +80,10 @@ def current_settings() -> Settings:
 def place_of_read() -> CallSite | None:
     """Return the application's call site, if the places of reads are captured."""
     return here() if current_settings().capture_places else None
+
+
+def _from_pickle(key: Any, version: int) -> Stamp:
+    return Stamp(key, version, place_of_read(), None, NO_LOCKS, None, next(orders))
 
 
 def origin(transaction: bytes | None) -> Origin:

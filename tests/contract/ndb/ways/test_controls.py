@@ -24,6 +24,7 @@ from tests.contract.ndb.ways.situations import BASIC, OTHERS, Situation
 from tests.contract.ndb.ways.tables import WayIn, WayOut, by_somebody_else
 from userlock.ndb import hooks, stub
 from userlock.ndb import writes as model_writes
+from userlock.ndb.provenance import Stamp
 from userlock.reports import unlocked_blocks
 from userlock.testing import allow_unlocked
 
@@ -71,8 +72,8 @@ OFF: dict[str, list[tuple[Any, str, Any]]] = {
     "stamps in the global cache": [(stub, "put_number", lambda message, number: None)],
     # Entities without a version are taken from the global cache.
     "second look-up": [(hooks, "_has_version", lambda message: True)],
-    "copies": [(_MODEL, name, GONE) for name in ("__copy__", "__deepcopy__")],
-    "pickles": [(_MODEL, name, GONE) for name in ("__getstate__", "__setstate__")],
+    "copies": [(Stamp, "__deepcopy__", GONE)],
+    "pickles": [(Stamp, "__reduce__", GONE)],
     "place of a creation": [(_MODEL, "get_or_insert_async", GONE)],
     "check of puts": [(model_writes, "check_put", lambda write: (write.entity.key.id(), ()))],
     "check of deletes": [
@@ -175,7 +176,6 @@ CONTROLS = [
     Control("stamps", surroundings.thread, writes.put),
     Control("check of the context cache", surroundings.context_cache_by_a_query, writes.put),
     Control("check of the global cache", surroundings.global_cache, writes.put),
-    Control("copies", copies.shallow_copy, writes.put),
     Control("copies", copies.deep_copy_of_an_expando, writes.put),
     Control("pickles", copies.pickled, writes.put),
     Control("place of a creation", lookups.get_or_insert_async_created, writes.put),
