@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +14,7 @@ from userlock.ndb.context import current_attempt, current_transaction, in_transa
 from userlock.ndb.lock_ids import lock_id_for_put, lock_id_of_key
 from userlock.ndb.patches import is_complete
 from userlock.ndb.policies import WritePolicy
-from userlock.ndb.provenance import OVERTAKEN, PARTIAL, Stamp, stamp_of
+from userlock.ndb.provenance import OVERTAKEN, Stamp, stamp_of
 
 #: The class of a violation, and the details of this case.
 Finding = tuple[type[errors.WriteViolation], str]
@@ -36,7 +35,7 @@ def check_put(write: Any) -> tuple[str | None, tuple[HeldLock, ...]]:
     try:
         lock_id = lock_id_for_put(entity)
     except errors.LockIdError as error:
-        if write.enforced and not (stamp and stamp.version == PARTIAL):  # `check_whole` reports it
+        if write.enforced:
             # The cause is an error of the application's rule.
             write.report(errors.LockIdMissing, error.reason, cause=error.__cause__)
         return None, ()
@@ -150,20 +149,6 @@ def _outdated(entity: Any, stamp: Stamp | None, tenure: HeldLock | None) -> Find
         return None
     place = put.place or "a place not captured"
     return errors.StaleObjectPut, f"the newer object was put at {place}"
-
-
-def check_whole(write: Any) -> None:
-    """Refuse a put of an entity that comes from a projection query: it would lose the rest."""
-    entity = write.entity
-    policy = entity._write_policy
-    if policy.is_unsafe or not write.enforced:
-        return
-    lock_id = None
-    if policy is WritePolicy.USER_LOCK:
-        with contextlib.suppress(Exception):  # the projection may lack it
-            lock_id = lock_id_for_put(entity)
-    detail = f"it has only {', '.join(entity.to_dict())}"
-    write.report(errors.PartialEntityPut, detail, lock_id=lock_id, always=True)
 
 
 def check_delete(

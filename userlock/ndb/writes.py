@@ -19,6 +19,7 @@ one object within each other, at once, or from two threads do not meet.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -36,7 +37,7 @@ from userlock.lock.held_lock import HeldLock, held_seconds_of
 from userlock.lock.scope import current_scope
 from userlock.ndb import provenance
 from userlock.ndb.capabilities import honours_base_version, why_not_fenced
-from userlock.ndb.checks import check_delete, check_put, check_whole
+from userlock.ndb.checks import check_delete, check_put
 from userlock.ndb.commits import InDoubt, Landed, Outcome, Refused, Unguarded
 from userlock.ndb.commits import path_of as path_in
 from userlock.ndb.context import (
@@ -46,6 +47,7 @@ from userlock.ndb.context import (
     request_notes,
     uses_datastore,
 )
+from userlock.ndb.lock_ids import lock_id_for_put
 from userlock.ndb.patches import is_complete, path_of
 from userlock.ndb.pending import PendingWrite, books_of, note_failure, wait_for_key
 from userlock.ndb.policies import WritePolicy
@@ -396,19 +398,17 @@ class Write(PendingWrite):
         *,
         lock_id: str | None = None,
         cause: BaseException | None = None,
-        always: bool = False,
     ) -> None:
-        """Raise a violation that its check has found, or log it, as the settings say; or `always`
-        raise it."""
+        """Raise a violation that its check has found, or log it, as the settings say."""
         self._lock_id = lock_id
         violation = self._violation(kind, detail)
         violation.__cause__ = cause
-        report(violation, always=always)
+        report(violation)
 
 
-def report(violation: WriteViolation, *, always: bool = False) -> None:
+def report(violation: WriteViolation) -> None:
     enforced = provenance.current_settings().enforcement is Enforcement.RAISE
-    if REPORTS.report(violation, enforced=always or enforced):
+    if REPORTS.report(violation, enforced=enforced):
         raise violation
 
 
@@ -424,8 +424,12 @@ class Put(Write):
         self.key = entity._userlock_key
         self.stamp = stamp = entity._userlock_stamp
         if stamp is not None and stamp.version == provenance.PARTIAL:
-            self._look_around()
-            check_whole(self)
+            with contextlib.suppress(Exception):  # it may lack its lock id, and its class a rule
+                self._lock_id = lock_id_for_put(entity)
+            detail = f"it has only {', '.join(entity.to_dict())}"
+            violation = self._violation(errors.PartialEntityPut, detail)
+            REPORTS.report(violation, enforced=True)
+            raise violation
         if isinstance(entity, ndb.Expando):
             _write_through(entity)
         # The wait lets other code change the entity. What is stored is computed after it.
