@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -32,8 +31,6 @@ from userlock.ndb.provenance import PARTIAL, Origin, Stamped, origin, place_of_r
 from userlock.ndb.transactions import undisguised
 from userlock.ndb.wire import PASSED, note_passed, number_in, put_number, raw
 from userlock.ndb.writes import Write, redeem
-
-log = logging.getLogger(__name__)
 
 _TRANSACTIONAL = datastore_types.CommitRequest.Mode.TRANSACTIONAL
 

@@ -10,7 +10,8 @@ from userlock.stores import MemoryStore
 from userlock.testing import ManualClock
 
 FINE = Finding("h:1", "reachable", Verdict.OK, "it answers")
-DOWN = Finding("h:1", "reachable", Verdict.WRONG, "it gives no usable answer: [Errno 111] no", "Look.")
+_NO_ANSWER = "it gives no usable answer: [Errno 111] no"
+DOWN = Finding("h:1", "reachable", Verdict.WRONG, _NO_ANSWER, "Look.")
 OTHER_DOWN = DOWN._replace(server="h:2")
 OLD = Finding("h:1", "version", Verdict.WARNING, "1.4.13", "Take a newer one.")
 BROKEN = Finding("h:1", "records", Verdict.WRONG, "off \x1b[31m", "Start it without -C.")
