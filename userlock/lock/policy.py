@@ -6,14 +6,9 @@ import dataclasses
 import enum
 
 import userlock.lock.lease as leases
-from userlock.arguments import check_bool, check_seconds
+from userlock.arguments import check_bool, check_kind, check_seconds
 from userlock.lock.lease import Priority, check_lock_timeout
 from userlock.platforms import request_limits
-
-
-def _check_type(name: str, value: object, kind: type) -> None:
-    if not isinstance(value, kind):
-        raise TypeError(f"{name} must be a {kind.__name__}, not {value!r:.100}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +54,7 @@ class PriorityPolicy:
         check_lock_timeout(self.lock_timeout)
         leases.check_wait_timeout(self.wait_timeout)
         check_bool("heartbeat", self.heartbeat)
-        _check_type("polling", self.polling, Polling)
+        check_kind("polling", self.polling, Polling, "a Polling")
         if self.max_waiting is not None:
             leases.check_max_waiting(self.max_waiting)
         if self.ages_after is not None:
@@ -84,8 +79,8 @@ class LockPolicy:
 
     def __post_init__(self) -> None:
         check_lock_timeout(self.heartbeat_lock_timeout, "heartbeat_lock_timeout")
-        _check_type("interactive", self.interactive, PriorityPolicy)
-        _check_type("batch", self.batch, PriorityPolicy)
+        check_kind("interactive", self.interactive, PriorityPolicy, "a PriorityPolicy")
+        check_kind("batch", self.batch, PriorityPolicy, "a PriorityPolicy")
 
     @classmethod
     def of_platform(cls) -> LockPolicy:

@@ -39,12 +39,9 @@ HURRY_TIMEOUT = 0.1
 SLOW = (TimeoutError, BlockingIOError)
 #: For a thread that makes a connection for a task; its own time-outs end it before, as a rule.
 _MOST_CONNECTING = 10.0
-#: How long a caller waits while all connections are in use and nobody gets one, and at the most, in
-#: seconds. Those that give up would ask again, and make a crowd slower.
-PATIENCE, _MOST_PATIENCE = 1.0, 10.0
-#: With so many waiting callers each checks half as often: the checks of thousands would take the
-#: time of their turns.
-_CROWD = 100
+#: How long a caller waits at the most while all connections are in use, in seconds. Those that give
+#: up would ask again, and make a crowd slower.
+PATIENCE = 10.0
 
 _T = TypeVar("_T")
 _C = TypeVar("_C", bound=Stream)
@@ -90,7 +87,6 @@ class Turns(Generic[_T]):
         self._taken: set[weakref.ref[Place]] = set()
         self._mutex = threading.RLock()  # the garbage collector may drop a task at any time
         self._waiters: dict[_Waiter[_T], None] = {}
-        self._turns = 0
 
     def give_back(self, used: _T) -> None:
         self.idle.append(used)
@@ -101,17 +97,8 @@ class Turns(Generic[_T]):
         waiter = _Waiter[_T]()
         try:
             locked(self._mutex, self._queue, waiter)
-            left = _MOST_PATIENCE
-            while left > 0:
-                turns, attempt = self._turns, waiting_attempt.get()()
-                seconds = min(PATIENCE * (1 + len(self._waiters) / _CROWD), left)
-                if attempt is not None:
-                    left = min(left, attempt.left)
-                    seconds = min(seconds, left)
-                await waiter.bell.sleep(seconds)
-                left -= seconds
-                if waiter not in self._waiters or turns == self._turns:
-                    break
+            attempt = waiting_attempt.get()()
+            await waiter.bell.sleep(PATIENCE if attempt is None else min(PATIENCE, attempt.left))
         except BaseException:
             locked(self._mutex, self._waiters.pop, waiter, None)
             if isinstance(waiter.given, Place):
@@ -156,7 +143,6 @@ class Turns(Generic[_T]):
                 self._taken.add(weakref.ref(given))
             waiter = next(iter(self._waiters))
             del self._waiters[waiter]
-            self._turns += 1
             waiter.serve(given)
 
 

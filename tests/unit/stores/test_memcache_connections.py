@@ -20,7 +20,7 @@ from tests.waiting import until
 from userlock.lock.store import NoConnection, StoreUnavailable, waiting_attempt
 from userlock.stores import MemcacheStore
 from userlock.stores.memcache.connections import Connection, Connections
-from userlock.stores.pool import Turns, _Waiter
+from userlock.stores.pool import Turns
 from userlock.stores.stream import Place
 from userlock.waits import Bell, run
 
@@ -190,39 +190,6 @@ def test_another_thread_may_fail_to_connect_at_any_line() -> None:
         ask_while_another_one_fails(line)
 
 
-@pytest.mark.parametrize(("ahead", "waits"), [(8, 9), (12, 10)], ids=["served", "too many"])
-def test_a_queue_that_moves_is_waited_for(
-    ahead: int, waits: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A caller gives up if nobody has had a turn for a while, or after many turns of others.
-
-    The more wait, the less often each checks: thousands, each second, left no time for the turns.
-    """
-    pool = pool_of(lambda: Client(), most=1)
-    held = take(pool)
-    others = [_Waiter[Connection]() for _ in range(ahead)]
-    for other in others:
-        pool._queue(other)
-    turns, left = 0, 10.0
-
-    class Late(Bell):
-        async def sleep(self, seconds: float) -> None:
-            nonlocal turns, left
-            assert seconds == pytest.approx(min(1 + (ahead + 1 - turns) / 100, left))
-            left -= seconds
-            if turns:
-                others[turns - 1].given = None  # and so its place is free
-                pool._hand_on()
-            else:
-                pool.close(held)
-            turns += 1
-
-    monkeypatch.setattr("userlock.stores.pool.Bell", Late)
-    with pytest.raises(NoConnection) if waits <= ahead else contextlib.nullcontext():
-        pool.close(take(pool))
-    assert turns == waits
-
-
 def test_a_waiting_attempt_waits_no_longer_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
     """For a connection, too: it times out instead of asking late."""
     pool = pool_of(lambda: Client(), most=1)
@@ -232,7 +199,6 @@ def test_a_waiting_attempt_waits_no_longer_than_it_may(monkeypatch: pytest.Monke
     class Noting(Bell):
         async def sleep(self, seconds: float) -> None:
             waits.append(seconds)
-            pool._turns += 1
 
     class Attempt:
         left = 0.25
