@@ -171,7 +171,7 @@ class Waiting:
                 if rejection is not None:
                     typical = self.hold_times.typical(claim.priority.value)
                     raise attempt.rejected(rejection, typical)
-                # A caller with other locks queues in any case: others may be waiting for it.
+                # A caller with other locks queues if it can: others may be waiting for it.
                 turn = self.local.enter(claim, bell, at_once=bool(holding))
                 attempt.settled = not turn  # nothing was sent for this claim
                 lease = None
