@@ -9,6 +9,7 @@ acquire ── create ──▶ version      done: one round trip
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 from collections.abc import Callable, Coroutine, Iterable
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 import userlock.lock.lease as leases
 from userlock.arguments import check_kind
 from userlock.clock import SYSTEM_CLOCK, Clock
-from userlock.errors import LockError
+from userlock.errors import LockError, LockServiceUnavailable
 from userlock.events import LISTENERS, Broken, Degraded, LeaseLost, Listeners, Released
 from userlock.events import Unavailable as Failed
 from userlock.lock.lease import Granted, Holder, Lease, Lost, Priority, PriorityName, Unavailable
@@ -400,17 +401,17 @@ class LockService:
             raise trouble.for_callers(lock_id) from None
 
     def holder(self, lock_id: str | int) -> Holder | None:
-        """Return the holder of the lock, or None.
+        """Return the holder of the lock, or None. In an outage: the holder in the fallback store.
 
         Raises:
-            LockServiceUnavailable: the store did not answer.
+            LockServiceUnavailable: the store did not answer, and no holder is known.
         """
-        record = self.look(lock_id)
+        _, record = self._look_anywhere(lock_id)
         return None if record is None or record.free else record.holder
 
     def waiters(self, lock_id: str | int) -> list[Waiter]:
         """Return the waiters of the lock, in the order of service; as `holder`."""
-        record = self.look(lock_id)
+        _, record = self._look_anywhere(lock_id)
         return [] if record is None else record.waiters()
 
     def break_lock(
@@ -419,7 +420,8 @@ class LockService:
         """End the present lease of a lock. For an operator, when a holder hangs.
 
         The holder finds out at its next heartbeat, extension or release. Until then it goes on; its
-        writes on outdated reads are refused at the commit. The first waiter gets the lock.
+        writes on outdated reads are refused at the commit. The first waiter gets the lock. While
+        the store does not answer, a lease in the fallback store is ended.
 
         Args:
             lock_id: the lock.
@@ -431,23 +433,36 @@ class LockService:
             `token`'s had it, or it changed hands at that very moment.
 
         Raises:
-            LockServiceUnavailable: the store did not answer.
+            LockServiceUnavailable: the store did not answer, and no holder is known.
         """
         lock_id = leases.check_lock_id(lock_id)
         check_kind("by", by, str, "a str")
         by = leases.printable(by or leases.process_label())
-        record = self.look(lock_id)
+        service, record = self._look_anywhere(lock_id)
         if record is None or record.free:
             return None
         if token is not None and record.holder.token != token:
             return None
         try:
-            if not run(self.client.call, lock_id, self.protocol.break_, lock_id, record, by):
+            if not run(service.client.call, lock_id, service.protocol.break_, lock_id, record, by):
                 return None
         except StoreUnavailable as trouble:
             raise trouble.for_callers(lock_id) from None
         self.listeners.emit(Broken(lock_id, record.holder.describe(), by))
         return record.holder
+
+    def _look_anywhere(self, lock_id: str | int) -> tuple[LockService, Record | None]:
+        """Return the lock's record, and its service: this one or, in an outage, the fallback."""
+        try:
+            return self, self.look(lock_id)
+        except LockServiceUnavailable:
+            if self.fallback is not None:
+                with contextlib.suppress(LockServiceUnavailable):
+                    record = self.fallback.look(lock_id)
+                    # A free lock there says nothing of a holder here since before the outage.
+                    if record is not None and not record.free:
+                        return self.fallback, record
+            raise
 
     def close(self) -> None:
         """Close the store's connections. Leases that were granted stay."""

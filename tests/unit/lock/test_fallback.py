@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 import userlock
-from tests.leases import record_of
+from tests.leases import dead_waiter, existing, record_of
 from tests.unit.lock.pulse import Here
 from userlock import HeldLock, LockService, LockServiceUnavailable
 from userlock.events import (
     Acquired,
+    Broken,
     Confirmed,
     Contended,
     Degraded,
@@ -257,3 +258,47 @@ class TestReports:
             assert kinds(here.events) == [Degraded, Acquired]
             assert "carrying on without it" in caplog.messages[0]
             assert "fallback store: down as well" in caplog.messages[0]
+
+
+class TestHolder:
+    def test_inside_a_block_that_it_granted(self, tenure: HeldLock) -> None:
+        assert existing(userlock.holder("ann")).request == "POST /mine"
+        assert userlock.waiters("ann") == []
+
+    def test_waiters_there(self, service: LockService, tenure: HeldLock) -> None:
+        assert service.fallback is not None
+        token = dead_waiter(service.fallback, "ann")
+        assert [waiter.token for waiter in userlock.waiters("ann")] == [token]
+
+    def test_a_free_lock_there_says_nothing_about_earlier_holders(
+        self, here: Here, scope: LockScope
+    ) -> None:
+        here.service.acquire("ann")
+        here.store.go_down("connection refused")
+        for ask in (userlock.holder, userlock.waiters, userlock.break_lock):
+            with pytest.raises(LockServiceUnavailable, match="connection refused"):
+                ask("ann")
+
+    def test_a_fallback_outage_says_nothing_about_earlier_holders(
+        self, tenure: HeldLock, other: MemoryStore
+    ) -> None:
+        other.go_down("down as well")
+        with pytest.raises(LockServiceUnavailable, match="connection refused"):
+            userlock.holder("ann")
+
+
+class TestBreaking:
+    def test_the_holder_there(self, here: Here, beating: HeldLock) -> None:
+        here.events.clear()
+        broken = existing(here.service.break_lock("ann", by="Jo"))
+        assert broken.request == "POST /mine"
+        assert here.events == [Broken("ann", broken.describe(), "Jo")]
+        assert here.service.acquire("ann", wait_timeout=0).fallback is not None
+        here.live(5)
+        assert beating.lost.startswith("it was broken by Jo")
+
+    def test_a_store_that_answers_is_asked_alone(self, here: Here, other: MemoryStore) -> None:
+        assert here.service.fallback is not None
+        here.service.fallback.acquire("ann")
+        assert here.service.break_lock("ann") is None
+        assert not record_of(other, "ann").free
