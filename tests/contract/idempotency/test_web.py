@@ -9,7 +9,7 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from typing import Annotated, Any, NamedTuple, TypedDict
+from typing import Annotated, Any, NamedTuple, NoReturn, TypedDict
 from urllib.parse import urlencode
 
 import fastapi
@@ -38,7 +38,7 @@ from tests.contract.idempotency.conftest import KEY, CardDeclined, Provider, Rid
 from userlock.contrib import asgi, django, wsgi
 from userlock.contrib.flask import Flows, UserLock
 from userlock.contrib.idempotent_requests import views
-from userlock.errors import RequestTooLarge
+from userlock.errors import NotUnique, RequestTooLarge
 from userlock.idempotency import Flow
 from userlock.idempotency.rows import MOST_PARAMS_BYTES
 from userlock.testing import ManualClock
@@ -76,8 +76,21 @@ def reads(flow: Flow, read: Callable[[], bytes]) -> str:
     return "0"
 
 
+def takes_a_name(flow: Flow) -> str:
+    """Meet another's value at the first run only."""
+    if flow.attempt == 1:
+        flow.phase("name", refuse_name)
+    return ran(flow)
+
+
+def refuse_name() -> NoReturn:
+    key = ndb.Key("Name", 1)
+    raise NotUnique(key=key, kind="Name", constraint="", value="", holder=key, put_at=None)
+
+
 MET: list[object] = []
 VIEWS = {
+    "taken": View(takes_a_name),
     "rides": View(ran, status=201),
     "last": View(answers_last),
     "bare": View(ran, status=204),
@@ -129,6 +142,13 @@ def test_problems(send: Send) -> None:
     send("rides", b'{"to": "home"}')
     status, _, body = send("rides", b'{"to": "work"}')
     assert (status, json.loads(body)["error"]) == (422, "IdempotencyKeyReused")
+
+
+def test_a_value_that_is_taken_is_an_answer(send: Send) -> None:
+    """Its client sends another value: the request must not be done when the value is free."""
+    first, again = (send("taken", b"{}") for _ in range(2))
+    assert (first[0], json.loads(first[2])["error"]) == (409, "NotUnique")
+    assert (again[0], again[2], again[1]["Idempotent-Replayed"]) == (409, first[2], "true")
 
 
 @pytest.mark.parametrize("framework", ["flask", "django", "wsgi"])
