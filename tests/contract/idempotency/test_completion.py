@@ -201,6 +201,7 @@ def test_others_are_left_to_their_clients(
     flows = FlaskFlows(clock=clock)
 
     def view(flow: Flow, number: int) -> None:
+        flow.phase("begun", lambda: None)
         raise Gone
 
     client = completable_app(ndb_client, flows, view, **options)
