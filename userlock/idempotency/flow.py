@@ -284,10 +284,14 @@ class Flow:
         self.answer = answer
 
     def give_back(self) -> None:
-        """Let another attempt begin at once: this one has failed. Never raises."""
+        """Let another attempt begin at once: this one has failed. Never raises.
 
-        try:
-            self._change(self._put_free)  # the row may have a step whose commit was interrupted
+        Of a new request that has done nothing, no row is stored: it would never expire.
+        """
+        try:  # to read it: it may have a step whose commit was interrupted
+            row = self._row or self._row_key.get(use_cache=False, use_global_cache=False)
+            if row is not None and row.token == self._token:
+                self._put_free(row)
         except Exception as error:  # the claim ends by itself; the caller has an error already
             log.debug("a request is not given back: %s", type(error).__name__)
 

@@ -23,7 +23,7 @@ from starlette.routing import Route
 import userlock
 from tests.contract.idempotency.apps import Send, sender, sender_to_a_server
 from tests.contract.idempotency.conftest import KEY, Provider, rows
-from tests.contract.idempotency.test_web import post
+from tests.contract.idempotency.test_web import post, refuse_name
 from tests.contract.outbox.conftest import Mailbox
 from tests.contract.web.djangos import django_client
 from userlock.contrib import asgi, django, wsgi
@@ -158,17 +158,31 @@ class Refused(Rides):
         raise Http404(super().serve(flow, number))
 
 
-def test_the_server_completes_a_view_of_django_that_refuses(
-    ndb_client: ndb.Client, service: userlock.LockService, clock: ManualClock
+class Taken(Rides):
+    def serve(self, flow: Flow, number: Any) -> dict[str, Any]:
+        super().serve(flow, number)
+        return refuse_name()
+
+
+@pytest.mark.parametrize(
+    ("framework", "rides", "status"), [(in_django, Refused, 404), (in_flask, Taken, 409)]
+)
+def test_the_server_completes_a_view_that_refuses(
+    ndb_client: ndb.Client,
+    service: userlock.LockService,
+    clock: ManualClock,
+    framework: Any,
+    rides: type[Rides],
+    status: int,
 ) -> None:
     """Without the project's page, which needs a request."""
-    with contextmanager(in_django)(Refused(), clock, ndb_client, service) as (flows, send):
+    with contextmanager(framework)(rides(), clock, ndb_client, service) as (flows, send):
         assert send("rides/7", b'{"to": "home"}')[0] == 500
         clock.advance(301)
         with flows.context():
             ((_, answer),) = flows.complete()
         assert answer is not None
-        assert (answer.status, send("rides/7", b'{"to": "home"}')[0]) == (404, 404)
+        assert (answer.status, send("rides/7", b'{"to": "home"}')[0]) == (status, status)
 
 
 @pytest.mark.parametrize(
@@ -187,6 +201,7 @@ def test_others_are_left_to_their_clients(
     flows = FlaskFlows(clock=clock)
 
     def view(flow: Flow, number: int) -> None:
+        flow.phase("begun", lambda: None)
         raise Gone
 
     client = completable_app(ndb_client, flows, view, **options)

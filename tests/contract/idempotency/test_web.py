@@ -9,7 +9,7 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from typing import Annotated, Any, NamedTuple, TypedDict
+from typing import Annotated, Any, NamedTuple, NoReturn, TypedDict
 from urllib.parse import urlencode
 
 import fastapi
@@ -34,11 +34,11 @@ from tests.contract.idempotency.apps import (
     ran,
     sender_to_a_server,
 )
-from tests.contract.idempotency.conftest import KEY, CardDeclined, Provider, Ride
+from tests.contract.idempotency.conftest import KEY, CardDeclined, Provider, Ride, rows
 from userlock.contrib import asgi, django, wsgi
 from userlock.contrib.flask import Flows, UserLock
 from userlock.contrib.idempotent_requests import views
-from userlock.errors import RequestTooLarge
+from userlock.errors import NotUnique, RequestTooLarge
 from userlock.idempotency import Flow
 from userlock.idempotency.rows import MOST_PARAMS_BYTES
 from userlock.testing import ManualClock
@@ -76,8 +76,21 @@ def reads(flow: Flow, read: Callable[[], bytes]) -> str:
     return "0"
 
 
+def takes_a_name(flow: Flow) -> str:
+    """Meet another's value at the first run only."""
+    if flow.attempt == 1:
+        flow.phase("name", refuse_name)
+    return ran(flow)
+
+
+def refuse_name() -> NoReturn:
+    key = ndb.Key("Name", 1)
+    raise NotUnique(key=key, kind="Name", constraint="", value="", holder=key, put_at=None)
+
+
 MET: list[object] = []
 VIEWS = {
+    "taken": View(takes_a_name),
     "rides": View(ran, status=201),
     "last": View(answers_last),
     "bare": View(ran, status=204),
@@ -129,6 +142,13 @@ def test_problems(send: Send) -> None:
     send("rides", b'{"to": "home"}')
     status, _, body = send("rides", b'{"to": "work"}')
     assert (status, json.loads(body)["error"]) == (422, "IdempotencyKeyReused")
+
+
+def test_a_value_that_is_taken_is_an_answer(send: Send) -> None:
+    """Its client sends another value: the request must not be done when the value is free."""
+    first, again = (send("taken", b"{}") for _ in range(2))
+    assert (first[0], json.loads(first[2])["error"]) == (409, "NotUnique")
+    assert (again[0], again[2], again[1]["Idempotent-Replayed"]) == (409, first[2], "true")
 
 
 @pytest.mark.parametrize("framework", ["flask", "django", "wsgi"])
@@ -514,6 +534,7 @@ def client(app: flask.Flask, flows: Flows, provider: Provider) -> FlaskClient:
     @app.post("/refuses/<int:status>")
     @flows.idempotent(user=user, final=(CardDeclined,))
     def refuses(flow: Flow, status: int) -> Any:
+        flow.phase("begun", lambda: None)
         raise CardDeclined(f"{status} attempt {flow.attempt}")
 
     @app.post("/aborts/<int:status>")
@@ -527,6 +548,7 @@ def client(app: flask.Flask, flows: Flows, provider: Provider) -> FlaskClient:
     @app.post("/fails")
     @flows.idempotent(user=user)
     def fails(flow: Flow) -> Any:
+        flow.phase("begun", lambda: None)
         return {"attempt": flow.attempt}, 503 if flow.attempt == 1 else 200
 
     return app.test_client()
@@ -620,9 +642,9 @@ def test_long_parameters_cost_no_calls_for_their_values(
     assert cheap is (bound == MOST_PARAMS_BYTES)
 
 
-def test_an_abort_is_an_answer(app: flask.Flask, client: FlaskClient) -> None:
-    """Else each refusal would leave an unfinished request. One about the sender, or the time, does,
-    and so do those above 499."""
+def test_an_abort_is_an_answer(client: FlaskClient, ndb_client: ndb.Client) -> None:
+    """Not one about the sender, or the time, and none above 499. These leave no row, which would
+    never expire, if nothing was done."""
     first, again = post(client, "/aborts/404"), post(client, "/aborts/404")
     assert (first.status_code, again.status_code, first.data) == (404, 404, again.data)
     assert b"attempt 1" in again.data
@@ -630,10 +652,12 @@ def test_an_abort_is_an_answer(app: flask.Flask, client: FlaskClient) -> None:
     assert post(client, "/refuses/402").status_code == 422
     assert post(client, "/refuses/402", key=KEY + "-3").status_code == 500, "it has no handler"
     for status in (401, 403, 407, 408, 425, 429, 503):
-        for attempt in (1, 2):
+        for _ in range(2):
             answer = post(client, f"/aborts/{status}", key=f"{KEY}-{status}")
             assert answer.status_code == status
-            assert f"attempt {attempt}".encode() in answer.data, "another sender, or time, may pass"
+            assert "Idempotent-Replayed" not in answer.headers, "another sender, or time, may pass"
+    with ndb_client.context():
+        assert [row.status for row in rows() if "aborts" in row.flow] == [404]
 
 
 def test_the_app_s_handlers_answer(app: flask.Flask, client: FlaskClient) -> None:

@@ -15,7 +15,7 @@ from userlock import idempotency
 from userlock.arguments import check_errors
 from userlock.contrib.idempotent_requests import views
 from userlock.contrib.idempotent_requests.views import IdempotentView, ViewOptions
-from userlock.errors import ConfigurationError
+from userlock.errors import ConfigurationError, NotUnique
 from userlock.idempotency import Flow
 
 
@@ -47,7 +47,7 @@ class Flows(idempotency.Flows):
             key: returns the idempotency key, in the request: a field of a form, as browsers send no
                 header of a page's choice. By default that in the header.
             final: errors of the view that are answers, by the app's error handlers: refusals. So
-                are those of `flask.abort()`.
+                are those of `flask.abort()`, and `NotUnique`.
             options: see below.
 
         Options, which the integrations share:
@@ -78,7 +78,7 @@ class Flows(idempotency.Flows):
         views.check_askers(user, key)
         refusals = final if isinstance(final, tuple) else (final,)
         check_errors("final=", refusals)
-        refusals = (HTTPException, *refusals)
+        refusals = (HTTPException, NotUnique, *refusals)
 
         def decorate(view: Callable[..., Any]) -> Callable[..., flask.Response]:
             known = IdempotentView[Response](
@@ -100,6 +100,8 @@ class Flows(idempotency.Flows):
                     returned = error
                     if flask.has_request_context():  # raises it again if there is no handler
                         returned = flask.current_app.handle_user_exception(error)
+                    elif not isinstance(error, HTTPException):
+                        raise
                 return None if flow.answer is not None else _response(flow, returned, known)
 
             def complete(flow: Flow) -> Response | None:

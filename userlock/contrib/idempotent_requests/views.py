@@ -15,10 +15,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import IO, Any, Generic, Literal, NamedTuple, NoReturn, TypedDict, TypeVar
 
 from userlock.arguments import check_bool, check_count, check_kind, check_texts
+from userlock.contrib.problems import problem_of
 from userlock.errors import (
     ConfigurationError,
     NotSignedIn,
     NotStorable,
+    NotUnique,
     RequestIncomplete,
     RequestTooLarge,
 )
@@ -228,8 +230,8 @@ class IdempotentView(Generic[_R]):
             nonlocal made
             flow.rewind = rewind
             rewind()
-            made = work(flow)
-            return self._answer(made)
+            made, answer = self._run(flow, work)
+            return answer
 
         answer = flows.run(request, run, **self._of_run, keep_hours=self._keep_hours)
         if made is not None and not answer.replayed:
@@ -241,13 +243,26 @@ class IdempotentView(Generic[_R]):
         """Let the server complete requests, if they are completable."""
         flows.note(self.name)
         if self.completable:
-            flows.register(self.name, lambda flow: self._answer(work(flow)), self._keep_hours)
+            flows.register(self.name, lambda flow: self._run(flow, work)[1], self._keep_hours)
 
-    def _answer(self, response: _R | None) -> Answer | None:
+    def _run(
+        self, flow: Flow, work: Callable[[Flow], _R | None]
+    ) -> tuple[_R | None, Answer | None]:
+        """Return the response of the view, and the answer that it is; None: it has answered.
+
+        `NotUnique` is an answer, too: its client sends another value, which is another request.
+        """
+        try:
+            response = work(flow)
+        except NotUnique as error:
+            if flow.answer is not None:
+                raise
+            problem = problem_of(error)
+            response = self._made_of(problem.status, [*problem.headers.items()], problem.body)
         if response is None:
-            return None
+            return None, None
         status, headers, body = self._parts_of(response)
-        return Answer(status, kept(headers), body)
+        return response, Answer(status, kept(headers), body)
 
     def request(
         self,

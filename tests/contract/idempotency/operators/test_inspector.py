@@ -182,6 +182,7 @@ def test_a_lock_that_is_taken_in_between(shop: Shop, monkeypatch: pytest.MonkeyP
 
 def test_those_of_clients_alone_are_left(shop: Shop) -> None:
     def fails(flow: Flow) -> flask.Response:
+        flow.phase("begun", lambda: None)
         raise RuntimeError("no")
 
     view = shop.flows.idempotent(user=lambda: "ann", name="view")(fails)
