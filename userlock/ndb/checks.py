@@ -296,12 +296,14 @@ def put_in_running_transaction(entity: Any) -> bool:
 
 def cached_miss_is_good(cls: Any, ndb_key: Any) -> bool:
     """Return whether the context cache may answer that there is no such entity: not under its lock,
-    as it may exist by now."""
+    as it may exist by now, nor if a delete of it has failed."""
+    if in_transaction() and ndb_key in current_attempt().latest:
+        return True  # a transaction would still find what it has deleted
+    if request_notes().ledger.has_failed(ndb_key):
+        return False
     scope = current_scope()
     if scope is None or not scope.held or cls._write_policy is not WritePolicy.USER_LOCK:
         return True
-    if in_transaction() and ndb_key in current_attempt().latest:
-        return True  # a transaction would still find what it has deleted
     try:
         lock_id = lock_id_of_key(cls, ndb_key)
     except Exception:

@@ -194,6 +194,9 @@ class Ledger:
         """Note that a write was refused, or is in doubt: objects from before it are outdated."""
         _note(self._failed, name_of(ndb_key), next(orders))
 
+    def has_failed(self, ndb_key: Any) -> bool:
+        return bool(self._failed) and name_of(ndb_key) in self._failed
+
     def is_outdated(self, stamp: Stamp) -> bool:
         """Return whether a write has failed since the object was read or put."""
         return bool(self._failed) and stamp.order < self._failed.get(name_of(stamp.key), 0)

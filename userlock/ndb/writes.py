@@ -618,8 +618,7 @@ def begin_together(begin_all: Callable[..., list[Any]], items: Any, **options: A
     flying = {} if context is None or context.transaction else request_notes().flying
     if flying:  # a write that has to wait would send those before it
         for each in items:
-            key = each if isinstance(each, ndb.Key) else getattr(each, "_userlock_key", None)
-            wait_for_key(key, flying)
+            wait_for_key(_key_of(each), flying)
     group = _Group([], _writing.get())
     token = _group.set(group)
     try:
@@ -627,9 +626,16 @@ def begin_together(begin_all: Callable[..., list[Any]], items: Any, **options: A
     except Exception:
         for write in reversed(group.writes):
             write.withdraw()
+        for key in map(_key_of, items):  # of those after it, too
+            if key is not None and is_complete(key):
+                request_notes().ledger.failed(key)
         raise
     finally:
         _group.reset(token)
+
+
+def _key_of(item: Any) -> Any:
+    return item if isinstance(item, ndb.Key) else getattr(item, "_userlock_key", None)
 
 
 def results_of(futures: list[Any]) -> list[Any]:

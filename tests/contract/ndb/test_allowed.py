@@ -140,6 +140,23 @@ class TestLegitimateCode:
             ndb.transaction(put_twice)
             assert Learner.get_by_id("ann").points == stored_points() == 5
 
+    def test_nor_is_one_of_a_put_multi_that_was_refused_before_its_turn(self) -> None:
+        with userlock.global_lock("ann"):
+            learner = Learner.get_by_id("ann")
+            learner.points = 9
+            with pytest.raises(userlock.CreatedWithoutLock):
+                ndb.put_multi([Learner(id="bob"), learner])
+            assert Learner.get_by_id("ann").points == stored_points() == 0
+
+    def test_nor_is_a_delete_that_was_rolled_back(self) -> None:
+        def delete_and_fail() -> None:
+            ndb.Key(Learner, "ann").delete()
+            raise ZeroDivisionError
+
+        with userlock.global_lock("ann"), pytest.raises(ZeroDivisionError):
+            ndb.transaction(delete_and_fail)
+        assert Learner.get_by_id("ann") is not None
+
     def test_a_write_begun_by_a_hook_lands_before_the_release(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
