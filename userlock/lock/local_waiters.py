@@ -190,9 +190,10 @@ class LocalWaiters:
             return None
         for waiters in (crowd.bells, crowd.batch, crowd.those_outside(claim.priority)):
             waiters.pop(claim.token, None)
-        self._let_in(crowd, 1)
         if not (crowd.bells or crowd.outside or crowd.outside_batch):
             del self.crowds[claim.lock_id]
+            return None
+        self._let_in(crowd, 1)
         return self._first(crowd)
 
     def expect_queue(self, lock_id: str) -> None:

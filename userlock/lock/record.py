@@ -118,8 +118,13 @@ def joining(holder: Holder, *, again: bool = False) -> bytes:
     """Return the entry that puts a claim in the queue; `again` after its record was lost."""
     mark = "~" if again else "+"
     letter = "i" if holder.priority == Priority.INTERACTIVE.value else "b"
-    details = json.dumps([holder.process, holder.request[:100]])
+    details = _details_as_json(holder.process, holder.request[:100])
     return f"\n{mark}{letter} {holder.token} {holder.since:.3f} {details}".encode()
+
+
+@functools.lru_cache(1024)
+def _details_as_json(process: str, request: str) -> str:
+    return json.dumps([process, request])
 
 
 def done(token: str, *, by: str = "") -> bytes:

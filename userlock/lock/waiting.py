@@ -487,8 +487,9 @@ class _Wait:
         if record is not None:
             if not attempt.blocked_by:
                 attempt.met(record)
-                facts = self._claim.lock_id, self._claim.priority.value, attempt.blocked_by
-                attempt.listeners.emit(Contended(*facts))
+                if attempt.listeners.watched():
+                    facts = self._claim.lock_id, self._claim.priority.value, attempt.blocked_by
+                    attempt.listeners.emit(Contended(*facts))
             if not attempt.joined:
                 attempt.joined = record.position_of(self._claim.token) is not None
             self._have_read(record)

@@ -159,13 +159,13 @@ class Stream:
         """Return a block of `size` bytes, and skip the line end after it."""
         if not 0 <= size <= MOST_VALUE_BYTES:
             raise TooLong(f"it announced {size:,} bytes; the most is {MOST_VALUE_BYTES:,}")
-        block = bytearray(self._buffer)
-        while len(block) < size + 2:
-            block += await self.receive(_MOST_CHUNK)
-        if block[size : size + 2] != b"\r\n":
+        found = self._buffer
+        while len(found) < size + 2:
+            found += await self.receive(_MOST_CHUNK)
+        if found[size : size + 2] != b"\r\n":
             raise Refused("it sent a block of another length than it said")
-        self._buffer = bytes(block[size + 2 :])
-        return bytes(block[:size])
+        self._buffer = found[size + 2 :]
+        return found[:size]
 
     async def receive(self, size: int = _CHUNK) -> bytes:
         """Return the next bytes, however many have come, from behind those read by line."""

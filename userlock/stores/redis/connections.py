@@ -131,25 +131,23 @@ class Connection(Stream):
     async def reply(self, depth: int = _MOST_DEPTH) -> Any:
         """Return the next reply: bytes, an int, None, a list of replies, or Redis's error."""
         line = await self.read_line()
-        rest = line[1:]
-        match line[:1]:
-            case b"$" | b"*" if rest == b"-1":
-                return None
-            case b"$":
-                return await self.read_block(number(rest))
-            case b":":
-                return integer(rest)
-            case b"+":
-                return rest
-            case b"*" if depth:
-                count = number(rest)
-                if count > MOST_BYTES // _LEAST_BYTES:
-                    raise Refused(f"it announced {count:,} replies in one")
-                return [await self.reply(depth - 1) for _ in range(count)]
-            case b"-":
-                return _error(rest.decode("utf-8", "replace"))
-            case _:
-                raise Refused(f"it answered {words(line)}, which is no reply of Redis")
+        sign, rest = line[:1], line[1:]
+        if sign == b"$" and rest != b"-1":
+            return await self.read_block(number(rest))
+        if sign == b":":
+            return integer(rest)
+        if sign == b"+":
+            return rest
+        if rest == b"-1" and sign in (b"$", b"*"):
+            return None
+        if sign == b"*" and depth:
+            count = number(rest)
+            if count > MOST_BYTES // _LEAST_BYTES:
+                raise Refused(f"it announced {count:,} replies in one")
+            return [await self.reply(depth - 1) for _ in range(count)]
+        if sign == b"-":
+            return _error(rest.decode("utf-8", "replace"))
+        raise Refused(f"it answered {words(line)}, which is no reply of Redis")
 
 
 def _error(text: str) -> Any:
