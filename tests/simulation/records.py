@@ -33,11 +33,13 @@ def parse_record(record: bytes) -> Seen:
         elif kind[0] in "+~":
             waiting.setdefault(token, kind[1])
     queue = tuple(token for token in waiting if token not in done)
+    # Batch that is queued before an aged waiter ranks with it.
+    behind = max((queue.index(token) + 1 for token in aged.intersection(queue)), default=0)
     return Seen(
         holder=str(json.loads(first)[0]),
         done=done,
         queue=queue,
-        batch=frozenset(t for t in queue if waiting[t] == "b" and t not in aged),
+        batch=frozenset(token for token in queue[behind:] if waiting[token] == "b"),
     )
 
 
