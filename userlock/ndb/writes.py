@@ -49,7 +49,7 @@ from userlock.ndb.context import (
 )
 from userlock.ndb.lock_ids import lock_id_for_put
 from userlock.ndb.patches import is_complete, path_of
-from userlock.ndb.pending import PendingWrite, books_of, note_failure, wait_for_key
+from userlock.ndb.pending import PendingWrite, books_of, note_failure, wait_for, wait_for_key
 from userlock.ndb.policies import WritePolicy
 from userlock.ndb.provenance import NO_LOCKS, Stamp, stamp_of, version_of
 from userlock.ndb.wire import TicketedKey, number_in
@@ -128,6 +128,11 @@ class Write(PendingWrite):
     def begin(self, begin: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Begin the write by this call of ndb. Returns its future."""
         self._options = options
+        if self.begun_in.transaction is not None:
+            self.attempt = attempt = current_attempt()
+            before = attempt.latest.get(self.key)
+            if before is not None:  # ndb fails to lock an entity in its cache twice in one turn
+                wait_for(before)
         around, group = _writing.get(), _group.get()
         token = _writing.set(self)
         try:
@@ -176,8 +181,7 @@ class Write(PendingWrite):
         self._path = (self._model._get_kind(),) if self.key is None else path_of(self.key)
         self.new_id = len(self._path) % 2 == 1
         self.books = books = list(map(books_of, self.tenures))
-        if transaction is not None:
-            self.attempt = current_attempt()
+        if self.attempt is not None:
             if self.attempt.over:
                 raise self._violation(errors.WriteAfterCommit)
             books.append(self.attempt.books)

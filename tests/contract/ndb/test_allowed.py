@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -147,6 +148,19 @@ class TestLegitimateCode:
             with pytest.raises(userlock.CreatedWithoutLock):
                 ndb.put_multi([Learner(id="bob"), learner])
             assert Learner.get_by_id("ann").points == stored_points() == 0
+
+    @pytest.mark.parametrize("caught", [False, True])
+    def test_nor_is_a_new_entity_that_was_never_stored(self, caught: bool) -> None:
+        def create_both() -> None:
+            try:
+                ndb.put_multi([VideoLog(id="new", learner_id="ann"), Learner(id="bob")])
+            except userlock.CreatedWithoutLock:
+                if not caught:
+                    raise
+
+        with userlock.global_lock("ann"), contextlib.suppress(userlock.CreatedWithoutLock):
+            ndb.transaction(create_both)
+        assert VideoLog.get_by_id("new") is None
 
     def test_nor_is_a_delete_that_was_rolled_back(self) -> None:
         def delete_and_fail() -> None:

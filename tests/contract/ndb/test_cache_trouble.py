@@ -115,3 +115,20 @@ def test_an_error_that_was_seen_is_not_raised_again(badges: list[Any]) -> None:
 
     without_the_cache(change)
     assert [points(badge) for badge in badges] == [1, 0]
+
+
+@pytest.mark.parametrize("last", [lambda badge: badge.key.delete(), Medal.put_async])
+def test_an_entity_may_be_deleted_and_written_again_in_one_turn(
+    badges: list[Any], last: Callable[[Any], object]
+) -> None:
+    """ndb alone fails to lock it in the global cache twice, and drops the error of a delete."""
+
+    def delete_and_write() -> None:
+        badge = badges[0].key.get()
+        badge.key.delete()
+        last(Medal(key=badge.key))
+
+    cache = ndb.global_cache._InProcessGlobalCache()
+    with userlock.global_lock("ann"), ndb.get_context().new(global_cache=cache).use():
+        ndb.transaction(delete_and_write)
+    assert (points(badges[0]) is None) == (last is not Medal.put_async)
