@@ -198,8 +198,9 @@ class Ledger:
         return bool(self._failed) and name_of(ndb_key) in self._failed
 
     def is_outdated(self, stamp: Stamp) -> bool:
-        """Return whether a write has failed since the object was read or put."""
-        return bool(self._failed) and stamp.order < self._failed.get(name_of(stamp.key), 0)
+        """Return whether a write has failed since the object was read or put, or has deleted it."""
+        failed = bool(self._failed) and stamp.order < self._failed.get(name_of(stamp.key), 0)
+        return failed or (bool(self.deletions) and self.has_deleted(stamp))
 
     def allocated(self, ndb_key: Any) -> None:
         """Note an id that Datastore has allocated in a transaction."""

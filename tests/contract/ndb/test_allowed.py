@@ -162,6 +162,12 @@ class TestLegitimateCode:
             ndb.transaction(create_both)
         assert VideoLog.get_by_id("new") is None
 
+    def test_nor_is_one_that_was_deleted_past_the_cache(self) -> None:
+        with userlock.global_lock("ann"):
+            learner = Learner.get_by_id("ann")
+            learner.key.delete(use_cache=False)
+            assert Learner.get_by_id("ann") is None
+
     def test_nor_is_a_delete_that_was_rolled_back(self) -> None:
         def delete_and_fail() -> None:
             ndb.Key(Learner, "ann").delete()
