@@ -118,9 +118,8 @@ class Holder(NamedTuple):
             return f"{show_request(self.request)} ({facts}, on {self.process})"
         return f"{self.process} ({facts})"
 
-    @staticmethod
-    @functools.lru_cache(256)  # a waiter reads the line of one holder again and again
-    def decode(record: bytes) -> Holder:
+    @classmethod
+    def decode(cls, record: bytes) -> Holder:
         """Return the holder that a record names; all its strings are safe to log. Never raises.
 
         A record of another program gives an empty token, which matches none of ours.
@@ -131,10 +130,9 @@ class Holder(NamedTuple):
             if not _TOKEN.fullmatch(token):
                 raise ValueError("no entry of the record could name this token")
             times = finite(since), finite(lock_timeout)
-            texts = printable(process), printable(request)
-            return Holder(token, printable(priority), *times, *texts)
+            return cls(token, printable(priority), *times, printable(process), printable(request))
         except (ValueError, TypeError, OverflowError, RecursionError):
-            return Holder("", "unknown", 0.0, 0.0, "a record that userlock did not write", "")
+            return cls("", "unknown", 0.0, 0.0, "a record that userlock did not write", "")
 
 
 # json.dumps would take a tenth of the time of an uncontended lock.

@@ -160,7 +160,8 @@ class Record:
     _predecessor = _blocked = b""
     _reserved_for: frozenset[bytes] = frozenset()
 
-    def __init__(self, stored: Stored) -> None:
+    def __init__(self, stored: Stored, before: Record | None = None) -> None:
+        """Parse it; `before`: another record of the lock, perhaps with the same holder."""
         self.stored = stored
         text = stored.record
         if len(text) > MAX_RECORD_BYTES:
@@ -168,7 +169,11 @@ class Record:
         self._holder_line, _, log = text.partition(b"\n")
         if len(self._holder_line) > _MOST_LINE_BYTES:
             self._holder_line = log = b""
-        self.holder = Holder.decode(self._holder_line)
+        self.holder: Holder
+        if before is not None and before._holder_line == self._holder_line:
+            self.holder = before.holder
+        else:
+            self.holder = Holder.decode(self._holder_line)
         self._done: dict[bytes, bytes] = {}
         #: The lines of the waiters, by token.
         self._lines: dict[bytes, _Line] = {}
@@ -198,7 +203,7 @@ class Record:
     def again(self, stored: Stored) -> Record:
         """Return the record as it was read once more; it is parsed if it has changed."""
         if stored.record != self.stored.record:
-            return Record(stored)
+            return Record(stored, self)
         same = Record.__new__(Record)
         lapsed = stored.lapsed
         vars(same).update(vars(self), stored=stored, lapsed=lapsed, free=lapsed or self.released)

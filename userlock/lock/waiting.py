@@ -433,7 +433,7 @@ class _Wait:
         assert self._bell is not None
         woken, news = self._bell.answer()
         if isinstance(news, Stored):  # since the latest poll: it may have been long on its way
-            told = Record(news)
+            told = Record(news, self._seen)
             self._have_read(told)
             return told
         reading = self._parts.local.latest(self._claim.lock_id)

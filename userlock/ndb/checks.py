@@ -243,14 +243,18 @@ def _not_from_batch() -> Finding | None:
 
 def cached_is_good(entity: Any) -> bool:
     """Return whether the context cache may answer with an entity: under a lock, with one that was
-    read or put under the same tenure. One without a stamp was never stored."""
+    read or put under the same tenure."""
     stamp, ledger = stamp_of(entity), request_notes().ledger
-    if stamp is None or stamp.version == OVERTAKEN or ledger.is_outdated(stamp):
+    if stamp is None:  # it was never stored: its put has failed, or the application has cached it
+        outdated = ledger.has_failed(entity._userlock_key)
+    else:
+        outdated = stamp.version == OVERTAKEN or ledger.is_outdated(stamp)
+    if outdated:
         return put_in_running_transaction(entity)
     if entity._write_policy is WritePolicy.IN_TRANSACTION:
         # An independent transaction leaves its reads in the cache of the transaction around it.
-        is_read_here = current_transaction() in (None, stamp.transaction)
-        return is_read_here or put_in_running_transaction(entity)
+        transaction, read_in = current_transaction(), stamp and stamp.transaction
+        return transaction in (None, read_in) or put_in_running_transaction(entity)
     scope = current_scope()
     if scope is None or not scope.held or entity._userlock_rule is None:
         return True
@@ -260,13 +264,15 @@ def cached_is_good(entity: Any) -> bool:
         return False  # its put reports the missing lock id; a read is simply made afresh
     if lock_id is None or lock_id not in scope.held:
         # It may have been given to an owner whose lock is held, unless its key names the owner.
-        return entity._userlock_rule.by_key or all(
-            stamp.held.get(each) is tenure for each, tenure in scope.held.items()
+        return entity._userlock_rule.by_key or (
+            stamp is not None
+            and all(stamp.held.get(each) is tenure for each, tenure in scope.held.items())
         )
     if put_in_running_transaction(entity):
         return True  # the transaction cannot read its own write back
     return (
-        stamp.held.get(lock_id) is scope.held[lock_id]
+        stamp is not None
+        and stamp.held.get(lock_id) is scope.held[lock_id]
         # Otherwise it may have a change that its transaction has rolled back.
         and stamp.transaction in (None, current_transaction())
         # A newer object may have been put past the cache.

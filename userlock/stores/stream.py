@@ -160,8 +160,11 @@ class Stream:
         if not 0 <= size <= MOST_VALUE_BYTES:
             raise TooLong(f"it announced {size:,} bytes; the most is {MOST_VALUE_BYTES:,}")
         found = self._buffer
-        while len(found) < size + 2:
-            found += await self.receive(_MOST_CHUNK)
+        if len(found) < size + 2:
+            block = bytearray(found)
+            while len(block) < size + 2:
+                block += await self.receive(_MOST_CHUNK)
+            found = bytes(block)
         if found[size : size + 2] != b"\r\n":
             raise Refused("it sent a block of another length than it said")
         self._buffer = found[size + 2 :]

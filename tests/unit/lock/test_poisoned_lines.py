@@ -81,13 +81,8 @@ def test_so_are_those_of_locks_and_requests_with_such_names(text: str) -> None:
 
 def test_written_as_it_is_it_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control."""
-
-    def is_seen(request: str) -> bool:
-        return not all(
-            line.isprintable() for line in meet(make_claim("ann", request=request).record)
-        )
-
-    assert not is_seen("GET /\nWARNING forged")
+    record = make_claim("ann", request="GET /\nWARNING forged").record
+    assert all(line.isprintable() for line in meet(record))
     monkeypatch.setattr(lease, "printable", str)
     monkeypatch.setattr(lease, "show_request", str)
-    assert is_seen("GET /other\nWARNING forged")
+    assert not all(line.isprintable() for line in meet(record))
